@@ -1,0 +1,21 @@
+# Compiler settings shared by every target of this repository.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+add_library(infini_train_compile_options INTERFACE)
+target_compile_options(infini_train_compile_options INTERFACE -Wall -Wextra
+  $<$<BOOL:${INFINITRAIN_WARNINGS_AS_ERRORS}>:-Werror>)
+if(INFINITRAIN_SANITIZE)
+  target_compile_options(infini_train_compile_options INTERFACE
+    -fsanitize=${INFINITRAIN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(infini_train_compile_options INTERFACE -fsanitize=${INFINITRAIN_SANITIZE})
+endif()
