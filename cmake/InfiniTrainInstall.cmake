@@ -1,0 +1,28 @@
+# Install rules of the framework: library, public headers and the CMake package. Included by
+# infini_train/CMakeLists.txt; programs install themselves where they are declared.
+
+include(CMakePackageConfigHelpers)
+
+set(infinitrain_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/InfiniTrain")
+
+# Every header of a room is public; the kernels are reached through the op registry only.
+install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/infini_train"
+        FILES_MATCHING PATTERN "*.h" PATTERN kernels EXCLUDE)
+
+install(TARGETS ${infini_train_installed_targets} EXPORT InfiniTrainTargets
+        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(EXPORT InfiniTrainTargets NAMESPACE InfiniTrain:: DESTINATION "${infinitrain_package_dir}")
+
+infinitrain_read_extension_api("${INFINITRAIN_SOURCE_DIR}" infinitrain_extension_api_version)
+configure_package_config_file(
+  "${CMAKE_CURRENT_LIST_DIR}/InfiniTrainConfig.cmake.in" "${PROJECT_BINARY_DIR}/InfiniTrainConfig.cmake"
+  INSTALL_DESTINATION "${infinitrain_package_dir}" PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file(
+  "${PROJECT_BINARY_DIR}/InfiniTrainConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/InfiniTrainConfig.cmake" "${PROJECT_BINARY_DIR}/InfiniTrainConfigVersion.cmake"
+        DESTINATION "${infinitrain_package_dir}")
+if(infini_train_static)
+  install(FILES "${CMAKE_CURRENT_LIST_DIR}/InfiniTrainDependencies.cmake" DESTINATION "${infinitrain_package_dir}")
+  install(DIRECTORY "${CMAKE_CURRENT_LIST_DIR}/modules" DESTINATION "${infinitrain_package_dir}")
+endif()
