@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "infini_train/core/api.h"
+#include "infini_train/core/device/device.h"
+
+namespace infini_train {
+
+/// A provider's native stream or event, as the provider's runtime hands it out. A null stream is
+/// the device's default stream.
+using StreamHandle = void*;
+using EventHandle = void*;
+
+enum class CopyKind : std::uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice };
+
+struct DeviceProperties {
+  std::string name;
+  std::size_t total_memory = 0;  ///< bytes
+  std::size_t free_memory = 0;   ///< bytes
+  int compute_units = 0;
+  int warp_size = 1;  ///< lanes that execute together
+};
+
+/// The runtime that a provider fills in for its kind of device. Pure virtual functions are
+/// required; the others are optional and say what their absence means. All act on the calling
+/// thread's current device of this kind. Failures throw Error, except where a function says
+/// otherwise.
+///
+/// Registered with REGISTER_DEVICE_GUARD at file scope; constructed on the first use of the device
+/// kind, once per process.
+class INFINI_TRAIN_API DeviceGuardImpl {
+ public:
+  virtual ~DeviceGuardImpl();
+
+  // Devices.
+  /// Number of devices; 0 when the runtime finds none. Does not throw.
+  virtual int DeviceCount() const noexcept = 0;
+  virtual void SetDevice(int index) = 0;
+  virtual int CurrentDevice() const = 0;
+  virtual DeviceProperties Properties(int index) const = 0;
+  /// Waits for all work on the current device.
+  virtual void SynchronizeDevice() = 0;
+
+  // Memory. The framework caches; a provider allocates, frees and copies.
+  /// Returns null when out of memory. Aligned to at least 64 bytes.
+  virtual void* Allocate(std::size_t bytes) = 0;
+  virtual void Free(void* pointer) noexcept = 0;
+  /// Copies in stream order. Pageable host memory may make the call block.
+  virtual void CopyAsync(void* destination, const void* source, std::size_t bytes, CopyKind kind,
+                         StreamHandle stream) = 0;
+  /// Copies between two devices of this kind, in order of `stream` (of the current device).
+  virtual void CopyPeerAsync(void* destination, int destination_device, const void* source,
+                             int source_device, std::size_t bytes, StreamHandle stream) = 0;
+  virtual void FillBytesAsync(void* destination, int value, std::size_t bytes,
+                              StreamHandle stream) = 0;
+  /// Optional: page-locked host memory. Without it the framework uses ordinary memory.
+  virtual void* AllocateHost(std::size_t bytes);
+  virtual void FreeHost(void* pointer) noexcept;
+
+  // Streams and events, with CUDA's semantics.
+  virtual StreamHandle CreateStream(int priority) = 0;
+  virtual void DestroyStream(StreamHandle stream) noexcept = 0;
+  virtual void SynchronizeStream(StreamHandle stream) = 0;
+  virtual EventHandle CreateEvent() = 0;
+  virtual void DestroyEvent(EventHandle event) noexcept = 0;
+  virtual void RecordEvent(EventHandle event, StreamHandle stream) = 0;
+  virtual void StreamWaitEvent(StreamHandle stream, EventHandle event) = 0;
+  /// True when all work captured by the last record has finished.
+  virtual bool QueryEvent(EventHandle event) = 0;
+  virtual void SynchronizeEvent(EventHandle event) = 0;
+  /// Milliseconds between two recorded events.
+  virtual float ElapsedMilliseconds(EventHandle start, EventHandle end) = 0;
+
+  /// Optional: whether host code may read and write device memory directly. Only the CPU says yes.
+  virtual bool IsHostMemory() const noexcept { return false; }
+  /// Optional: whether the calling thread is capturing work into a graph on `stream`.
+  virtual bool IsCapturing(StreamHandle stream) const { return (void)stream, false; }
+};
+
+/// The runtime of a kind of device, constructed on first use. Throws Error when the build or the
+/// process has none, saying what to link or enable.
+INFINI_TRAIN_API DeviceGuardImpl& GetDeviceGuardImpl(DeviceType type);
+
+/// Whether a runtime is registered for this kind of device. Starts nothing.
+INFINI_TRAIN_API bool HasDeviceGuardImpl(DeviceType type) noexcept;
+
+/// Makes `device` the current one of its kind for a scope.
+class INFINI_TRAIN_API DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  DeviceGuardImpl* impl_ = nullptr;
+  int previous_ = 0;
+};
+
+/// The stream that the calling thread's work on `device` goes to.
+INFINI_TRAIN_API StreamHandle CurrentStream(Device device);
+
+/// Makes `stream` the calling thread's current stream of `device` for a scope.
+class INFINI_TRAIN_API StreamGuard {
+ public:
+  StreamGuard(Device device, StreamHandle stream);
+  ~StreamGuard();
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+
+ private:
+  Device device_;
+  StreamHandle previous_;
+};
+
+/// Waits until the calling thread's current stream of `device` is idle.
+INFINI_TRAIN_API void Synchronize(Device device);
+
+namespace detail {
+
+using DeviceGuardFactory = std::unique_ptr<DeviceGuardImpl> (*)();
+
+/// Throws (at program start: ends the program with the message) on a second runtime for a kind.
+struct INFINI_TRAIN_API DeviceGuardRegistrar {
+  DeviceGuardRegistrar(DeviceType type, DeviceGuardFactory factory, const char* file, int line);
+};
+
+}  // namespace detail
+
+/// Registers `Impl`, a default-constructible DeviceGuardImpl, for DeviceType::kind at file scope.
+#define REGISTER_DEVICE_GUARD(kind, Impl)                            \
+  static const ::infini_train::detail::DeviceGuardRegistrar          \
+      infini_train_device_guard_##kind##_registrar(                  \
+          ::infini_train::DeviceType::kind,                          \
+          []() -> std::unique_ptr<::infini_train::DeviceGuardImpl> { \
+            return std::make_unique<Impl>();                         \
+          },                                                         \
+          __FILE__, __LINE__)
+
+}  // namespace infini_train
