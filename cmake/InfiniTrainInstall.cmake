@@ -1,5 +1,5 @@
-# Install rules of the framework: library, public headers and the CMake package. Included by
-# infini_train/CMakeLists.txt; programs install themselves where they are declared.
+# Install rules of the framework, component InfiniTrain: library, public headers and the CMake
+# package. Included by infini_train/CMakeLists.txt; programs install themselves where they are declared.
 
 include(CMakePackageConfigHelpers)
 
@@ -7,12 +7,13 @@ set(infinitrain_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/InfiniTrain")
 
 # Every header of a room is public; the kernels are reached through the op registry only.
 install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/infini_train"
-        FILES_MATCHING PATTERN "*.h" PATTERN kernels EXCLUDE)
+        COMPONENT InfiniTrain FILES_MATCHING PATTERN "*.h" PATTERN kernels EXCLUDE)
 
 install(TARGETS ${infini_train_installed_targets} EXPORT InfiniTrainTargets
-        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
-        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(EXPORT InfiniTrainTargets NAMESPACE InfiniTrain:: DESTINATION "${infinitrain_package_dir}")
+        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT InfiniTrain
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT InfiniTrain)
+install(EXPORT InfiniTrainTargets NAMESPACE InfiniTrain:: DESTINATION "${infinitrain_package_dir}"
+        COMPONENT InfiniTrain)
 
 infinitrain_read_extension_api("${INFINITRAIN_SOURCE_DIR}" infinitrain_extension_api_version)
 configure_package_config_file(
@@ -21,8 +22,10 @@ configure_package_config_file(
 write_basic_package_version_file(
   "${PROJECT_BINARY_DIR}/InfiniTrainConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/InfiniTrainConfig.cmake" "${PROJECT_BINARY_DIR}/InfiniTrainConfigVersion.cmake"
-        DESTINATION "${infinitrain_package_dir}")
+        DESTINATION "${infinitrain_package_dir}" COMPONENT InfiniTrain)
 if(infini_train_static)
-  install(FILES "${CMAKE_CURRENT_LIST_DIR}/InfiniTrainDependencies.cmake" DESTINATION "${infinitrain_package_dir}")
-  install(DIRECTORY "${CMAKE_CURRENT_LIST_DIR}/modules" DESTINATION "${infinitrain_package_dir}")
+  install(FILES "${CMAKE_CURRENT_LIST_DIR}/InfiniTrainDependencies.cmake"
+          DESTINATION "${infinitrain_package_dir}" COMPONENT InfiniTrain)
+  install(DIRECTORY "${CMAKE_CURRENT_LIST_DIR}/modules"
+          DESTINATION "${infinitrain_package_dir}" COMPONENT InfiniTrain)
 endif()

@@ -1,4 +1,5 @@
-# cmake -DBUILD_DIR= -DPREFIX= -P install.cmake: installs a built tree into a fresh prefix.
+# cmake -DBUILD_DIR= -DPREFIX= -P install.cmake: installs a built framework into a fresh prefix.
 
 file(REMOVE_RECURSE "${PREFIX}")
-execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${PREFIX}" COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${PREFIX}" --component InfiniTrain
+                COMMAND_ERROR_IS_FATAL ANY)
