@@ -1,0 +1,303 @@
+#include "infini_train/data/data_loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "infini_train/core/error.h"
+#include "tests/data/token_files.h"
+
+namespace infini_train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+using testing::WriteRawShard;
+using testing::WriteShard16;
+
+std::shared_ptr<const TokenDataset> Open(const std::string& pattern) {
+  return std::make_shared<const TokenDataset>(std::vector<std::string>{pattern});
+}
+
+DataLoaderOptions Options(int64_t batch_size, int64_t sequence_length, int64_t rank = 0,
+                          int64_t world_size = 1) {
+  DataLoaderOptions options;
+  options.geometry = {batch_size, sequence_length, rank, world_size};
+  return options;
+}
+
+template <typename F>
+std::string MessageOf(F&& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// Two shards, of 100 tokens 0 ... 99 and of 129 tokens 1000 ... 1128.
+class TwoShards : public ::testing::Test {
+ protected:
+  TwoShards() {
+    WriteShard16(folder_ / "s0.bin", 100);
+    WriteShard16(folder_ / "s1.bin", 129, 1000);
+    dataset_ = Open(folder_ / "s*.bin");
+  }
+
+  TemporaryFolder folder_;
+  std::shared_ptr<const TokenDataset> dataset_;
+};
+
+TEST_F(TwoShards, AllRanksChangeShardTogether) {
+  for (const int prefetch : {0, 1, 4}) {
+    for (int64_t rank = 0; rank < 4; ++rank) {
+      DataLoaderOptions options = Options(2, 8, rank, 4);
+      options.prefetch = prefetch;
+      DataLoader loader(dataset_, options);
+      EXPECT_EQ(loader.steps_per_epoch(), 3);
+      const int64_t first_inputs[] = {16 * rank, 1000 + 16 * rank, 1064 + 16 * rank, 16 * rank};
+      for (int64_t step = 0; step < 4; ++step) {
+        const TokenBatch batch = loader.Next();
+        ASSERT_EQ(batch.inputs.size(), 16u);
+        ASSERT_EQ(batch.targets.size(), 16u);
+        for (size_t i = 0; i < 16; ++i) {
+          EXPECT_EQ(batch.inputs[i], first_inputs[step] + static_cast<int64_t>(i));
+          EXPECT_EQ(batch.targets[i], batch.inputs[i] + 1);
+        }
+        EXPECT_EQ(batch.num_targets, 16);
+        EXPECT_EQ(batch.epoch, step / 3);
+        EXPECT_EQ(batch.step, step % 3);
+      }
+    }
+  }
+}
+
+TEST_F(TwoShards, ResumesWithTheVeryNextBatchAtEveryPosition) {
+  for (const bool shuffle : {false, true}) {
+    DataLoaderOptions options = Options(2, 8, 3, 4);
+    options.shuffle = shuffle;
+    for (int consumed = 0; consumed < 8; ++consumed) {
+      DataLoader loader(dataset_, options);
+      for (int i = 0; i < consumed; ++i)
+        loader.Next();
+      const std::string state = loader.State();
+
+      DataLoader resumed(dataset_, options);
+      resumed.Next();
+      resumed.LoadState(state);
+      EXPECT_EQ(resumed.State(), state);
+      for (int i = 0; i < 5; ++i) {
+        const TokenBatch expected = loader.Next(), found = resumed.Next();
+        EXPECT_EQ(found.inputs, expected.inputs);
+        EXPECT_EQ(found.targets, expected.targets);
+        EXPECT_EQ(found.epoch, expected.epoch);
+        EXPECT_EQ(found.step, expected.step);
+      }
+    }
+  }
+}
+
+TEST_F(TwoShards, RefusesAPositionOfOtherSettings) {
+  DataLoader loader(dataset_, Options(2, 8, 0, 4));
+  loader.Next();
+  const std::string state = loader.State();
+
+  DataLoaderOptions other = Options(4, 4, 0, 4);
+  other.shuffle = true;
+  DataLoader loader_of_other(dataset_, other);
+  const std::string before = loader_of_other.State();
+  EXPECT_THAT(
+      MessageOf([&] { loader_of_other.LoadState(state); }),
+      AllOf(HasSubstr("shuffle was false, is true"), HasSubstr("sequence_length was 8, is 4"),
+            HasSubstr("sequences_per_step was 8, is 16")));
+  EXPECT_EQ(loader_of_other.State(), before);
+
+  DataLoader one_shard(Open(folder_ / "s1.bin"), Options(2, 8, 0, 4));
+  EXPECT_THAT(MessageOf([&] { one_shard.LoadState(state); }),
+              AllOf(HasSubstr("num_shards was 2, is 1"), HasSubstr("num_tokens was 229, is 129")));
+  for (const char* broken : {"", "[]", "{}", "{\"epoch\": 1}"}) {
+    EXPECT_THROW(loader.LoadState(broken), Error) << broken;
+  }
+  std::string beyond = state;
+  beyond.replace(beyond.find("\"step\":1"), 8, "\"step\":3");
+  EXPECT_THAT(MessageOf([&] { loader.LoadState(beyond); }), HasSubstr("step from 0 to 2"));
+}
+
+TEST_F(TwoShards, AShuffledEpochIsAPermutationOfTheWindows) {
+  // Windows of 8 tokens: 12 of the first shard, 16 of the second.
+  std::vector<std::vector<int64_t>> orders;
+  std::vector<DataLoader*> loaders;
+  std::vector<std::unique_ptr<DataLoader>> owned;
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    DataLoaderOptions options = Options(2, 8, rank, 2);
+    options.shuffle = true;
+    options.seed = 5;
+    owned.push_back(std::make_unique<DataLoader>(dataset_, options));
+  }
+  EXPECT_EQ(owned[0]->steps_per_epoch(), 7);
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    std::vector<int64_t> order;
+    for (int step = 0; step < 7; ++step) {
+      for (const auto& loader : owned) {
+        const TokenBatch batch = loader->Next();
+        EXPECT_EQ(batch.epoch, epoch);
+        for (int row = 0; row < 2; ++row) {
+          order.push_back(batch.inputs[row * 8]);
+          for (int i = 0; i < 8; ++i) {
+            EXPECT_EQ(batch.inputs[row * 8 + i], batch.inputs[row * 8] + i);
+            EXPECT_EQ(batch.targets[row * 8 + i], batch.inputs[row * 8 + i] + 1);
+          }
+        }
+      }
+    }
+    std::set<int64_t> expected;
+    for (int i = 0; i < 12; ++i)
+      expected.insert(8 * i);
+    for (int i = 0; i < 16; ++i)
+      expected.insert(1000 + 8 * i);
+    EXPECT_EQ(std::set<int64_t>(order.begin(), order.end()), expected);
+    EXPECT_EQ(order.size(), expected.size());
+    orders.push_back(order);
+  }
+  EXPECT_NE(orders[0], orders[1]);
+  EXPECT_NE(orders[1], orders[2]);
+}
+
+TEST(DataLoader, DropsTheTail) {
+  const TemporaryFolder folder;
+  WriteShard16(folder / "s0.bin", 100);
+  DataLoader loader(Open(folder / "s0.bin"), Options(2, 8));
+  EXPECT_EQ(loader.steps_per_epoch(), 6);
+  for (int step = 0; step < 5; ++step)
+    loader.Next();
+  EXPECT_EQ(loader.Next().targets.back(), 96);
+  EXPECT_EQ(loader.Next().inputs.front(), 0);
+}
+
+TEST(DataLoader, NeedsOneTokenMoreThanAStep) {
+  const TemporaryFolder folder;
+  WriteShard16(folder / "65.bin", 65);
+  EXPECT_EQ(DataLoader(Open(folder / "65.bin"), Options(2, 8, 0, 4)).steps_per_epoch(), 1);
+  WriteShard16(folder / "64.bin", 64);
+  EXPECT_EQ(MessageOf([&] { DataLoader(Open(folder / "64.bin"), Options(2, 8, 0, 4)); }),
+            folder / "64.bin" +
+                ": expected at least 65 tokens for one step (4 ranks x 2 sequences x 8 tokens, and "
+                "one more), found 64");
+  WriteShard16(folder / "0.bin", 0);
+  EXPECT_THROW(DataLoader(Open(folder / "0.bin"), Options(1, 1)), Error);
+}
+
+TEST(DataLoader, ShardsShorterThanAStepGiveNone) {
+  const TemporaryFolder folder;
+  WriteShard16(folder / "a.bin", 0);
+  WriteShard16(folder / "b.bin", 17);
+  WriteShard16(folder / "c.bin", 5);
+  WriteShard16(folder / "d.bin", 18, 100);
+  DataLoader loader(Open(folder / "*.bin"), Options(2, 8));
+  EXPECT_EQ(loader.steps_per_epoch(), 2);
+  EXPECT_EQ(loader.Next().inputs.front(), 0);
+  EXPECT_EQ(loader.Next().inputs.front(), 100);
+  EXPECT_EQ(loader.Next().inputs.front(), 0);
+}
+
+TEST(DataLoader, Reads32BitTokensWhole) {
+  const TemporaryFolder folder;
+  WriteRawShard<uint32_t>(folder / "s2.bin", 20240801, 7, 100, 100, 100000);
+  DataLoader loader(Open(folder / "s2.bin"), Options(2, 8));
+  const TokenBatch batch = loader.Next();
+  EXPECT_EQ(batch.inputs[0], 100000);
+  EXPECT_EQ(batch.targets[0], 100001);
+}
+
+TEST(DataLoader, ReportsATokenOutsideTheVocabulary) {
+  const TemporaryFolder folder;
+  WriteRawShard<uint32_t>(folder / "s2.bin", 20240801, 7, 100, 100, 100000);
+  for (const int prefetch : {0, 4}) {
+    DataLoaderOptions options = Options(2, 8);
+    options.prefetch = prefetch;
+    options.vocab_size = 50257;
+    DataLoader loader(Open(folder / "s2.bin"), options);
+    EXPECT_EQ(
+        MessageOf([&] { loader.Next(); }),
+        folder / "s2.bin" +
+            ": token 100000 at position 0 (byte 1024): expected ids below the vocabulary size "
+            "50257");
+  }
+  // Good batches before the bad one are delivered; the last target of a batch counts.
+  DataLoaderOptions options = Options(2, 8);
+  options.vocab_size = 100032;
+  DataLoader loader(Open(folder / "s2.bin"), options);
+  loader.Next();
+  const std::string message =
+      folder / "s2.bin" +
+      ": token 100032 at position 32 (byte 1152): expected ids below the vocabulary size 100032";
+  EXPECT_EQ(MessageOf([&] { loader.Next(); }), message);
+  EXPECT_EQ(MessageOf([&] { loader.Next(); }), message);
+  options.vocab_size = 100033;
+  DataLoader enough(Open(folder / "s2.bin"), options);
+  enough.Next();
+  EXPECT_EQ(enough.Next().targets.back(), 100032);
+}
+
+TEST(DataLoader, RefusesAnImpossibleGeometry) {
+  const TemporaryFolder folder;
+  WriteShard16(folder / "a.bin", 100);
+  const auto dataset = Open(folder / "a.bin");
+  for (const BatchGeometry& bad :
+       {BatchGeometry{0, 8, 0, 1}, BatchGeometry{2, 0, 0, 1}, BatchGeometry{2, 8, 0, 0},
+        BatchGeometry{2, 8, 1, 1}, BatchGeometry{2, 8, -1, 1},
+        BatchGeometry{int64_t{1} << 40, int64_t{1} << 40, 0, 1}}) {
+    DataLoaderOptions options;
+    options.geometry = bad;
+    EXPECT_THROW(DataLoader(dataset, options), Error);
+    EXPECT_THROW(EvaluationBatches(dataset, bad), Error);
+  }
+}
+
+TEST_F(TwoShards, EvaluationCoversEveryTokenOnce) {
+  for (const int64_t length : {1, 7, 8, 33, 500}) {
+    for (const int64_t world_size : {1, 3}) {
+      std::map<int64_t, int> targets;
+      int64_t num_targets = 0;
+      for (int64_t rank = 0; rank < world_size; ++rank) {
+        EvaluationBatches batches(dataset_, {2, length, rank, world_size});
+        EXPECT_EQ(batches.num_targets(), 99 + 128);
+        int64_t count = 0;
+        while (const auto batch = batches.Next()) {
+          ++count;
+          ASSERT_EQ(batch->targets.size(), static_cast<size_t>(2 * length));
+          int64_t valid = 0;
+          for (size_t i = 0; i < batch->targets.size(); ++i) {
+            if (batch->targets[i] == TokenBatch::kIgnore) {
+              EXPECT_EQ(batch->inputs[i], 0);
+              continue;
+            }
+            EXPECT_EQ(batch->targets[i], batch->inputs[i] + 1);
+            ++targets[batch->targets[i]];
+            ++valid;
+          }
+          EXPECT_EQ(batch->num_targets, valid);
+          num_targets += valid;
+        }
+        EXPECT_EQ(count, batches.num_batches());
+        EXPECT_FALSE(batches.Next().has_value());
+        batches.Reset();
+        EXPECT_TRUE(batches.Next().has_value());
+      }
+      EXPECT_EQ(num_targets, 99 + 128);
+      EXPECT_EQ(targets.size(), 99u + 128u);
+      EXPECT_EQ(targets.count(0), 0u);
+      EXPECT_EQ(targets.count(1000), 0u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace infini_train
