@@ -1,0 +1,259 @@
+#pragma once
+
+/// The declaration of every op, once: OP(Name, sentence, parameters...).
+///
+/// The list drives dispatch (dispatch.h), the CPU fallback, the conformance report and the docs. A
+/// kernel of op Name is a function `void(const KernelContext&, parameters...)`.
+///
+/// Conventions. Outputs come first and are `Tensor&` (written; allocated by the caller with the
+/// right shape and dtype); inputs are `const Tensor&`. "any strides" means that a kernel must take
+/// every layout including stride 0 (broadcast inputs are expanded to the output's shape by the
+/// caller); "contiguous" means that callers pass row-major tensors. Zero-size tensors are legal.
+/// All tensors are on one device; unless said otherwise all have one dtype. An optional tensor may
+/// be undefined. Statistics ("stat") are float32, or float64 where the data is float64. Sums run in
+/// float32 or wider, in a fixed order: the same inputs give the same bits.
+#define INFINI_TRAIN_OP_LIST(OP) \
+  INFINI_TRAIN_MEMORY_OPS(OP)    \
+  INFINI_TRAIN_UNARY_OPS(OP)     \
+  INFINI_TRAIN_BINARY_OPS(OP)    \
+  INFINI_TRAIN_REDUCTION_OPS(OP) \
+  INFINI_TRAIN_INDEX_OPS(OP)     \
+  INFINI_TRAIN_RANDOM_OPS(OP)    \
+  INFINI_TRAIN_MATMUL_OPS(OP)    \
+  INFINI_TRAIN_NORM_OPS(OP)      \
+  INFINI_TRAIN_SEQUENCE_OPS(OP)  \
+  INFINI_TRAIN_OPTIMIZER_OPS(OP)
+
+// clang-format off
+
+// Any dtype, any strides.
+#define INFINI_TRAIN_MEMORY_OPS(OP)                                                                \
+  OP(Fill, "Sets every element to a number.", Tensor& out, Scalar value)                           \
+  OP(Copy, "Copies elements, converting between any two dtypes.", Tensor& out, const Tensor& x)    \
+  OP(Arange, "out[i] = start + i * step for a 1-D contiguous out.",                                \
+     Tensor& out, Scalar start, Scalar step)
+
+// Floating dtypes (Neg, Abs and Square: signed integers too), any strides unless said otherwise.
+#define INFINI_TRAIN_UNARY_OPS(OP)                                                                 \
+  OP(Neg, "out = -x", Tensor& out, const Tensor& x)                                                \
+  OP(Abs, "out = |x|", Tensor& out, const Tensor& x)                                               \
+  OP(Square, "out = x * x", Tensor& out, const Tensor& x)                                          \
+  OP(Exp, "out = e^x", Tensor& out, const Tensor& x)                                               \
+  OP(Log, "out = ln x", Tensor& out, const Tensor& x)                                              \
+  OP(Sqrt, "out = sqrt(x)", Tensor& out, const Tensor& x)                                          \
+  OP(Rsqrt, "out = 1 / sqrt(x)", Tensor& out, const Tensor& x)                                     \
+  OP(Reciprocal, "out = 1 / x", Tensor& out, const Tensor& x)                                      \
+  OP(Sin, "out = sin x", Tensor& out, const Tensor& x)                                             \
+  OP(Cos, "out = cos x", Tensor& out, const Tensor& x)                                             \
+  OP(Tanh, "out = tanh x", Tensor& out, const Tensor& x)                                           \
+  OP(Sigmoid, "out = 1 / (1 + e^-x)", Tensor& out, const Tensor& x)                                \
+  OP(Silu, "out = x * sigmoid(x)", Tensor& out, const Tensor& x)                                   \
+  OP(Gelu, "GELU, by the tanh approximation or the exact erf form; finite for every finite x.",    \
+     Tensor& out, const Tensor& x, bool tanh_approximation)                                        \
+  OP(LogicalNot, "out = !x, both bool", Tensor& out, const Tensor& x)                              \
+  OP(TanhBackward, "grad_x = grad_y * (1 - y^2)",                                                  \
+     Tensor& grad_x, const Tensor& grad_y, const Tensor& y)                                        \
+  OP(SigmoidBackward, "grad_x = grad_y * y * (1 - y)",                                             \
+     Tensor& grad_x, const Tensor& grad_y, const Tensor& y)                                        \
+  OP(SiluBackward, "Gradient of Silu.", Tensor& grad_x, const Tensor& grad_y, const Tensor& x)     \
+  OP(GeluBackward, "Gradient of Gelu; finite where tanh and erf have saturated.",                  \
+     Tensor& grad_x, const Tensor& grad_y, const Tensor& x, bool tanh_approximation)               \
+  OP(SwiGlu, "Packed SwiGLU on contiguous rows: x [rows, 2F] = [gate | up], out [rows, F] = "      \
+     "silu(gate) * up.",                                                                           \
+     Tensor& out, const Tensor& x)                                                                 \
+  OP(SwiGluBackward, "Gradient of SwiGlu: grad_x [rows, 2F], contiguous.",                         \
+     Tensor& grad_x, const Tensor& grad_y, const Tensor& x)
+
+// Any strides; out, a and b have one shape. Arithmetic: every dtype but bool. Div, Pow and their
+// scalar forms: floating. Comparisons: out is bool.
+#define INFINI_TRAIN_BINARY_OPS(OP)                                                                \
+  OP(Add, "out = a + b", Tensor& out, const Tensor& a, const Tensor& b)                            \
+  OP(Sub, "out = a - b", Tensor& out, const Tensor& a, const Tensor& b)                            \
+  OP(Mul, "out = a * b", Tensor& out, const Tensor& a, const Tensor& b)                            \
+  OP(Div, "out = a / b", Tensor& out, const Tensor& a, const Tensor& b)                            \
+  OP(Pow, "out = a^b", Tensor& out, const Tensor& a, const Tensor& b)                              \
+  OP(Maximum, "out = max(a, b); NaN if either is", Tensor& out, const Tensor& a, const Tensor& b)  \
+  OP(Minimum, "out = min(a, b); NaN if either is", Tensor& out, const Tensor& a, const Tensor& b)  \
+  OP(AddScalar, "out = x + value", Tensor& out, const Tensor& x, Scalar value)                     \
+  OP(MulScalar, "out = x * value", Tensor& out, const Tensor& x, Scalar value)                     \
+  OP(DivScalar, "out = x / value", Tensor& out, const Tensor& x, Scalar value)                     \
+  OP(PowScalar, "out = x^value", Tensor& out, const Tensor& x, Scalar value)                       \
+  OP(RsubScalar, "out = value - x", Tensor& out, const Tensor& x, Scalar value)                    \
+  OP(RdivScalar, "out = value / x", Tensor& out, const Tensor& x, Scalar value)                    \
+  OP(Clamp, "out = min(max(x, low), high)", Tensor& out, const Tensor& x, Scalar low, Scalar high) \
+  OP(AddScaled, "out += x * factor, in place.", Tensor& out, const Tensor& x, Scalar factor)       \
+  OP(Eq, "out = a == b", Tensor& out, const Tensor& a, const Tensor& b)                            \
+  OP(Ne, "out = a != b", Tensor& out, const Tensor& a, const Tensor& b)                            \
+  OP(Lt, "out = a < b", Tensor& out, const Tensor& a, const Tensor& b)                             \
+  OP(Le, "out = a <= b", Tensor& out, const Tensor& a, const Tensor& b)                            \
+  OP(Gt, "out = a > b", Tensor& out, const Tensor& a, const Tensor& b)                             \
+  OP(Ge, "out = a >= b", Tensor& out, const Tensor& a, const Tensor& b)                            \
+  OP(LogicalAnd, "out = a && b, all bool", Tensor& out, const Tensor& a, const Tensor& b)          \
+  OP(LogicalOr, "out = a || b, all bool", Tensor& out, const Tensor& a, const Tensor& b)           \
+  OP(Where, "out = condition ? a : b, condition bool; any dtype",                                  \
+     Tensor& out, const Tensor& condition, const Tensor& a, const Tensor& b)                       \
+  OP(MaskedFill, "out = mask ? value : x, mask bool; any dtype",                                   \
+     Tensor& out, const Tensor& x, const Tensor& mask, Scalar value)
+
+// x with any strides. `dims` are distinct and not negative; out keeps them with extent 1.
+#define INFINI_TRAIN_REDUCTION_OPS(OP)                                                             \
+  OP(Sum, "Sum over dims; floating dtypes, int64 and int32. An empty sum is 0.",                   \
+     Tensor& out, const Tensor& x, const Dims& dims)                                               \
+  OP(Mean, "Mean over dims; floating dtypes. An empty mean is NaN.",                               \
+     Tensor& out, const Tensor& x, const Dims& dims)                                               \
+  OP(Max, "Largest element over dims, NaN if any is; every dtype. dims hold elements.",            \
+     Tensor& out, const Tensor& x, const Dims& dims)                                               \
+  OP(Min, "Smallest element over dims, NaN if any is; every dtype. dims hold elements.",           \
+     Tensor& out, const Tensor& x, const Dims& dims)                                               \
+  OP(ArgMax, "int64 position of the first largest element (or first NaN) along dim; out keeps "    \
+     "the dim with extent 1.",                                                                     \
+     Tensor& out, const Tensor& x, int dim)                                                        \
+  OP(ArgMin, "int64 position of the first smallest element (or first NaN) along dim; out keeps "   \
+     "the dim with extent 1.",                                                                     \
+     Tensor& out, const Tensor& x, int dim)                                                        \
+  OP(CumSum, "Inclusive running sum along dim; floating dtypes, int64 and int32.",                 \
+     Tensor& out, const Tensor& x, int dim)                                                        \
+  OP(Softmax, "Softmax over the last dimension of a contiguous tensor; a row of -inf only gives "  \
+     "zeros.",                                                                                     \
+     Tensor& out, const Tensor& x)                                                                 \
+  OP(SoftmaxBackward, "grad_x = y * (grad_y - sum(grad_y * y)), contiguous.",                      \
+     Tensor& grad_x, const Tensor& grad_y, const Tensor& y)                                        \
+  OP(LogSoftmax, "Log-softmax over the last dimension of a contiguous tensor.",                    \
+     Tensor& out, const Tensor& x)                                                                 \
+  OP(LogSoftmaxBackward, "grad_x = grad_y - e^y * sum(grad_y), contiguous.",                       \
+     Tensor& grad_x, const Tensor& grad_y, const Tensor& y)
+
+// Indices are int64 or int32, checked: one outside its range is an Error that names it where the
+// device can tell at once (the CPU), and is never used as an address anywhere. Data: any dtype, any
+// strides; the adding ones floating, int64 or int32. Adding runs in a fixed order.
+#define INFINI_TRAIN_INDEX_OPS(OP)                                                                 \
+  OP(Gather, "out[.., i, ..] = x[.., index[.., i, ..], ..] along dim; out has index's shape.",     \
+     Tensor& out, const Tensor& x, const Tensor& index, int dim)                                   \
+  OP(Scatter, "out[.., index[.., i, ..], ..] = src[.., i, ..] along dim, in place; src has "       \
+     "index's shape; the last write wins.",                                                        \
+     Tensor& out, const Tensor& index, const Tensor& src, int dim)                                 \
+  OP(ScatterAdd, "out[.., index[.., i, ..], ..] += src[.., i, ..] along dim, in place.",           \
+     Tensor& out, const Tensor& index, const Tensor& src, int dim)                                 \
+  OP(IndexSelect, "out = the slices of x along dim that the 1-D index names.",                     \
+     Tensor& out, const Tensor& x, const Tensor& index, int dim)                                   \
+  OP(IndexAdd, "Adds the slices of src along dim to the slices of out that the 1-D index names, "  \
+     "in place.",                                                                                  \
+     Tensor& out, const Tensor& index, const Tensor& src, int dim)                                 \
+  OP(Embedding, "out [.., hidden] = weight [vocab, hidden] row ids [..]; contiguous, floating.",   \
+     Tensor& out, const Tensor& weight, const Tensor& ids)                                         \
+  OP(EmbeddingBackward, "Adds grad_y [.., hidden] to the rows ids [..] of grad_weight [vocab, "    \
+     "hidden], in place; contiguous; grad_weight may be wider than grad_y.",                       \
+     Tensor& grad_weight, const Tensor& grad_y, const Tensor& ids)                                 \
+  OP(Sort, "Stable sort along the last dimension, with int64 positions; NaN is largest. "          \
+     "Contiguous.",                                                                                \
+     Tensor& values, Tensor& indices, const Tensor& x, bool descending)                            \
+  OP(TopK, "The k = values.size(-1) largest (or smallest) elements of the last dimension, "        \
+     "sorted, with int64 positions; equal elements in order of position; NaN is largest. "         \
+     "Contiguous.",                                                                                \
+     Tensor& values, Tensor& indices, const Tensor& x, bool largest)
+
+// Contiguous; floating dtypes unless said otherwise. Element i uses word i % 4 of Philox block
+// i / 4 (core/philox.h).
+#define INFINI_TRAIN_RANDOM_OPS(OP)                                                                \
+  OP(RandomUniform, "Uniform in [low, high).",                                                     \
+     Tensor& out, double low, double high, Generator::State state)                                 \
+  OP(RandomNormal, "Normal with mean and standard deviation (Box-Muller on word pairs).",          \
+     Tensor& out, double mean, double stddev, Generator::State state)                              \
+  OP(RandomInt, "Uniform integers in [low, high); int64 or int32.",                                \
+     Tensor& out, std::int64_t low, std::int64_t high, Generator::State state)                     \
+  OP(Dropout, "out = uniform < p ? 0 : x / (1 - p). Its gradient is itself on grad_y.",            \
+     Tensor& out, const Tensor& x, double p, Generator::State state)
+
+#define INFINI_TRAIN_MATMUL_OPS(OP)                                                                \
+  OP(Gemm,                                                                                         \
+     "out [batch.., M, N] = a [batch.., M, K] @ b [batch.., K, N] + bias [N] (optional), plus "    \
+     "the former out where accumulate. In the last two dims of a, b and out one stride is 1 and "  \
+     "the other at least the extent; batch strides are free (0 for a shared operand). a, b and "   \
+     "bias: one floating dtype; out: the same or float32. K = 0 gives bias or 0. Products are "    \
+     "summed in float32 or wider.",                                                                \
+     Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulate)
+
+// x, out, grads: [rows, hidden] contiguous. weight, bias [hidden] of x's dtype or float32;
+// grad_weight, grad_bias of weight's dtype, overwritten. mean, rstd: stat [rows].
+#define INFINI_TRAIN_NORM_OPS(OP)                                                                  \
+  OP(LayerNorm, "out = (x - mean) * rstd * weight + bias, biased variance, rstd = (var + "         \
+     "eps)^-1/2; weight and bias optional.",                                                       \
+     Tensor& out, Tensor& mean, Tensor& rstd, const Tensor& x, const Tensor& weight,               \
+     const Tensor& bias, double eps)                                                               \
+  OP(LayerNormBackward, "Gradients of LayerNorm; grad_weight and grad_bias optional.",             \
+     Tensor& grad_x, Tensor& grad_weight, Tensor& grad_bias, const Tensor& grad_y,                 \
+     const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd)                \
+  OP(RmsNorm, "out = x * rstd * weight, rstd = (mean(x^2) + eps)^-1/2; weight optional.",          \
+     Tensor& out, Tensor& rstd, const Tensor& x, const Tensor& weight, double eps)                 \
+  OP(RmsNormBackward, "Gradients of RmsNorm; grad_weight optional.",                               \
+     Tensor& grad_x, Tensor& grad_weight, const Tensor& grad_y, const Tensor& x,                   \
+     const Tensor& weight, const Tensor& rstd)
+
+// B batch, H query heads, K key/value heads (K divides H; query head h uses head h / (H / K)), T
+// queries, S keys, D head size, N tokens, V vocabulary, C hidden size.
+#define INFINI_TRAIN_SEQUENCE_OPS(OP)                                                              \
+  OP(Rotary,                                                                                       \
+     "Rotates pairs of x [B, H, T, D] by the angles of cos, sin [T, D/2] (stat), backwards where " \
+     "inverse: pair j is elements (j, j + D/2), or (2j, 2j + 1) where interleaved. x and out: "    \
+     "last stride 1.",                                                                             \
+     Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin, bool interleaved,         \
+     bool inverse)                                                                                 \
+  OP(Attention,                                                                                    \
+     "out [B, H, T, D] = softmax(scale * q k^T + mask) v, q [B, H, T, D], k, v [B, K, S, D], "     \
+     "last stride 1. lse: stat [B, H, T], natural log of the sum of exponentials. A query "        \
+     "without a key gives 0 and lse -inf.",                                                        \
+     Tensor& out, Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,                  \
+     const AttentionParams& params)                                                                \
+  OP(AttentionBackward, "Gradients of Attention, overwritten; last stride 1.",                     \
+     Tensor& grad_q, Tensor& grad_k, Tensor& grad_v, const Tensor& grad_out, const Tensor& out,    \
+     const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,                         \
+     const AttentionParams& params)                                                                \
+  OP(CrossEntropy,                                                                                 \
+     "losses (stat [N]) = lse - logits[target] over contiguous logits [N, V], 0 where target "     \
+     "(int64 or int32 [N]) is ignore_index; lse: stat [N]. A target outside [0, V) that is not "   \
+     "ignore_index is an Error.",                                                                  \
+     Tensor& losses, Tensor& lse, const Tensor& logits, const Tensor& targets,                     \
+     std::int64_t ignore_index)                                                                    \
+  OP(CrossEntropyBackward,                                                                         \
+     "grad_logits = (softmax - one_hot) * grad_losses (stat [N], any stride), exact 0 where "      \
+     "ignored. grad_logits may be logits itself.",                                                 \
+     Tensor& grad_logits, const Tensor& grad_losses, const Tensor& logits, const Tensor& lse,      \
+     const Tensor& targets, std::int64_t ignore_index)                                             \
+  OP(MeanOverTargets,                                                                              \
+     "inverse_count (stat []) = 1 / max(1, number of targets that are not ignore_index); loss "    \
+     "(stat []) = sum of losses * inverse_count, accumulated in float64.",                         \
+     Tensor& loss, Tensor& inverse_count, const Tensor& losses, const Tensor& targets,             \
+     std::int64_t ignore_index)                                                                    \
+  OP(LinearCrossEntropy,                                                                           \
+     "loss (stat []) = scale * sum of cross-entropies of hidden [N, C] @ weight [V, C]^T against " \
+     "targets [N], without holding all logits at once. Where grad_hidden [N, C] and grad_weight "  \
+     "[V, C] are defined they get d loss / d hidden and d loss / d weight; grad_weight may be "    \
+     "float32 beside lower-precision inputs.",                                                     \
+     Tensor& loss, Tensor& grad_hidden, Tensor& grad_weight, const Tensor& hidden,                 \
+     const Tensor& weight, const Tensor& targets, std::int64_t ignore_index, double scale)
+
+// Multi-tensor, without host synchronisation. All lists run parallel to params; masters is empty or
+// holds a float32 copy for each low-precision parameter (undefined for the others), which is then
+// updated and rounded to the parameter. Contiguous.
+#define INFINI_TRAIN_OPTIMIZER_OPS(OP)                                                             \
+  OP(GlobalNorm, "norm (float32 []) = square root of the sum of squares of all elements, "         \
+     "accumulated in float64.",                                                                    \
+     Tensor& norm, TensorList xs)                                                                  \
+  OP(ScaleAll, "Multiplies every tensor by factor (float32 []), in place.",                        \
+     MutableTensorList xs, const Tensor& factor)                                                   \
+  OP(AdamW,                                                                                        \
+     "Decoupled weight decay Adam (Loshchilov and Hutter 2019): with g = grad * scalars[3], m = "  \
+     "beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2, p = p (1 - lr decay) - lr (m / "     \
+     "scalars[1]) / (sqrt(v / scalars[2]) + eps). scalars (float64 [4]): lr, 1 - beta1^t, 1 - "    \
+     "beta2^t, gradient factor. Moments are float32 (float64 for float64).",                       \
+     MutableTensorList params, TensorList grads, MutableTensorList exp_avgs,                       \
+     MutableTensorList exp_avg_sqs, MutableTensorList masters, const Tensor& scalars,              \
+     const AdamWParams& hyper)                                                                     \
+  OP(Sgd,                                                                                          \
+     "SGD as PyTorch defines it: g = grad * scalars[1] + decay p, b = momentum b + (1 - "          \
+     "dampening) g (b = g on the first step), p -= lr * (nesterov ? g + momentum b : b). "         \
+     "scalars (float64 [2]): lr, gradient factor. momentum_buffers is empty without momentum.",    \
+     MutableTensorList params, TensorList grads, MutableTensorList momentum_buffers,               \
+     MutableTensorList masters, const Tensor& scalars, const SgdParams& hyper)
+
+// clang-format on
