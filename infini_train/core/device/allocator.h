@@ -29,7 +29,7 @@ namespace allocator {
 /// in tensors, is cached, and is free on the device.
 INFINI_TRAIN_API void* Allocate(Device device, std::size_t bytes);
 
-/// Returns a block from Allocate. Null is ignored.
+/// Returns a block from Allocate, on any thread. Anything else is ignored.
 INFINI_TRAIN_API void Free(Device device, void* pointer) noexcept;
 
 /// Notes that work on `stream` uses the block: it is not reused until that work is done.

@@ -15,6 +15,9 @@ namespace infini_train {
 using StreamHandle = void*;
 using EventHandle = void*;
 
+/// The most devices of one kind that a process uses.
+inline constexpr int kMaxDevicesPerType = 64;
+
 enum class CopyKind : std::uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice };
 
 struct DeviceProperties {

@@ -21,12 +21,19 @@ struct PrivateUse1Backend {
 
 /// Names the process's PrivateUse1 provider. Starts no device. Registering the same metadata again
 /// is harmless. Throws Error for a malformed or reserved name, a missing or unsuitable autocast
-/// type, another provider, or the same name with other metadata. Thread-safe.
+/// type, another provider, the same name with other metadata, or when a PrivateUse1 device was
+/// asked for before. Thread-safe.
 INFINI_TRAIN_API void RegisterPrivateUse1Backend(const PrivateUse1Backend& backend);
 
 INFINI_TRAIN_API bool HasPrivateUse1Backend();
 
 /// The registered metadata. Throws Error when none is registered.
 INFINI_TRAIN_API PrivateUse1Backend GetPrivateUse1Backend();
+
+namespace detail {
+/// Called when a PrivateUse1 device is used: from now on no provider can take the slot. Returns
+/// whether one has it.
+bool ClosePrivateUse1Registration();
+}  // namespace detail
 
 }  // namespace infini_train::core

@@ -1,0 +1,332 @@
+#include "infini_train/core/device/caching_allocator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+
+#include "infini_train/core/error.h"
+
+namespace infini_train::allocator {
+namespace {
+
+constexpr std::size_t kKiB = std::size_t{1} << 10;
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+/// The granularity of segments: a huge page on the host, what device runtimes round to anyway.
+constexpr std::size_t kSegmentUnit = 2 * kMiB;
+
+struct SizeClass {
+  std::size_t max_request;
+  std::size_t segment;    ///< bytes asked of the provider; 0: as the request needs
+  std::size_t min_split;  ///< the smallest remainder that is worth a block of its own
+};
+
+constexpr std::array<SizeClass, kNumSizeClasses> kSizeClasses = {
+    {{256 * kKiB, kSegmentUnit, kBlockUnit},
+     {8 * kMiB, 20 * kMiB, 256 * kKiB},
+     {SIZE_MAX, 0, kMiB}}};
+
+/// Freed memory that the quick lists of a pool may hold.
+constexpr std::size_t kMaxQuickBytes = kMiB;
+
+/// Rounding up a request never overflows below this.
+constexpr std::size_t kMaxRequest = SIZE_MAX / 2;
+
+std::size_t RoundUp(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+int SizeClassOf(std::size_t size) {
+  return size <= kSizeClasses[0].max_request ? 0 : size <= kSizeClasses[1].max_request ? 1 : 2;
+}
+
+std::string Describe(std::size_t bytes) {
+  if (bytes < kMiB) return fmt::format("{} B", bytes);
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / static_cast<double>(kMiB));
+}
+
+}  // namespace
+
+CachingAllocator::CachingAllocator(Device device)
+    : device_(device), impl_(GetDeviceGuardImpl(device.type())), is_host_(impl_.IsHostMemory()) {}
+
+void* CachingAllocator::Allocate(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  // Work on the host is done when a call returns, so its streams need no separate pools.
+  StreamHandle stream = is_host_ ? nullptr : CurrentStream(device_);
+  const std::lock_guard lock(mutex_);
+  if (bytes > kMaxRequest) ThrowOutOfMemory(bytes);
+  const std::size_t size = RoundUp(bytes, kBlockUnit);
+  Pool& pool = PoolOf(stream);
+  Block* block = nullptr;
+  if (size <= kMaxQuickSize && pool.quick[size / kBlockUnit] != nullptr) {
+    block = pool.quick[size / kBlockUnit];
+    pool.quick[size / kBlockUnit] = block->next_free;
+    pool.quick_bytes -= size;
+  } else {
+    block = TakeBlock(pool, size, bytes);
+  }
+  ++stats_.allocations;
+  stats_.allocated += block->size;
+  stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
+  return block->pointer;
+}
+
+void CachingAllocator::Free(void* pointer) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(pointer);
+  if (found == blocks_.end()) return;
+  Block* block = found->second;
+  stats_.allocated -= block->size;
+  if (block->streams.empty()) {
+    Release(block);
+    return;
+  }
+  try {
+    if (IsCapturing()) {
+      awaiting_capture_end_.push_back(block);
+    } else {
+      RecordEvents(block);
+    }
+  } catch (const std::exception&) {
+    // Without an event nobody knows when the block is idle: it stays out of use.
+  }
+}
+
+void CachingAllocator::RecordStream(void* pointer, StreamHandle stream) {
+  if (pointer == nullptr || is_host_) return;
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(pointer);
+  if (found == blocks_.end()) {
+    throw Error(fmt::format("RecordStream: {} is no block of the allocator of {}", pointer,
+                            device_.ToString()));
+  }
+  std::vector<StreamHandle>& streams = found->second->streams;
+  if (stream == found->second->pool->stream) return;
+  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
+}
+
+void CachingAllocator::EmptyCache() {
+  const std::lock_guard lock(mutex_);
+  ProcessEvents(/*wait=*/true);
+  ReleaseSegments(SIZE_MAX);
+}
+
+MemoryStats CachingAllocator::Stats() {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void CachingAllocator::ResetPeakStats() {
+  const std::lock_guard lock(mutex_);
+  stats_.peak_allocated = stats_.allocated;
+  stats_.peak_reserved = stats_.reserved;
+}
+
+Pool& CachingAllocator::PoolOf(StreamHandle stream) {
+  for (const auto& pool : pools_) {
+    if (pool->stream == stream) return *pool;
+  }
+  pools_.push_back(std::make_unique<Pool>());
+  pools_.back()->stream = stream;
+  return *pools_.back();
+}
+
+/// A block of `size` bytes, taken out of the free lists or from a new segment.
+Block* CachingAllocator::TakeBlock(Pool& pool, std::size_t size, std::size_t bytes) {
+  ProcessEvents(/*wait=*/false);
+  const int size_class = SizeClassOf(size);
+  FreeLists& free = pool.free[size_class];
+  Block* block = free.TakeBestFit(size);
+  if (block == nullptr && size_class == 0 && pool.quick_bytes > 0) {
+    FlushQuickLists(pool);
+    block = free.TakeBestFit(size);
+  }
+  if (block == nullptr) block = NewSegment(pool, size_class, size, bytes);
+  Split(block, size);
+  return block;
+}
+
+Block* CachingAllocator::NewSegment(Pool& pool, int size_class, std::size_t size,
+                                    std::size_t bytes) {
+  const std::size_t exact = RoundUp(size, kSegmentUnit);
+  std::size_t segment = std::max(exact, kSizeClasses[size_class].segment);
+  const DeviceGuard guard(device_);
+  // Getting pages from the system and giving them back is cheap on the host, unlike on a device, so
+  // unused segments go before the process grows.
+  if (is_host_ && stats_.reserved + segment > highest_reserved_) {
+    ReleaseSegments(stats_.reserved + segment - highest_reserved_);
+  }
+  void* pointer = impl_.Allocate(segment);
+  if (pointer == nullptr) {
+    ProcessEvents(/*wait=*/true);
+    ReleaseSegments(SIZE_MAX);
+    pointer = impl_.Allocate(segment);
+  }
+  if (pointer == nullptr && exact < segment) {
+    segment = exact;
+    pointer = impl_.Allocate(segment);
+  }
+  if (pointer == nullptr) ThrowOutOfMemory(bytes);
+  auto* block = new Block;
+  block->pointer = static_cast<std::byte*>(pointer);
+  block->size = segment;
+  block->pool = &pool;
+  block->size_class = size_class;
+  blocks_.emplace(pointer, block);
+  ++stats_.provider_allocations;
+  stats_.reserved += segment;
+  stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
+  highest_reserved_ = std::max(highest_reserved_, stats_.reserved);
+  return block;
+}
+
+/// Cuts `block` to `size` bytes and frees the remainder, where that is large enough to be of use.
+void CachingAllocator::Split(Block* block, std::size_t size) {
+  const std::size_t remainder = block->size - size;
+  if (remainder < kSizeClasses[block->size_class].min_split) return;
+  auto* rest = new Block;
+  rest->pointer = block->pointer + size;
+  rest->size = remainder;
+  rest->pool = block->pool;
+  rest->size_class = block->size_class;
+  rest->previous = block;
+  rest->next = block->next;
+  if (rest->next != nullptr) rest->next->previous = rest;
+  block->next = rest;
+  block->size = size;
+  blocks_.emplace(rest->pointer, rest);
+  rest->pool->free[rest->size_class].Insert(rest);
+}
+
+/// Makes a block whose last use has finished (in stream order) available.
+void CachingAllocator::Release(Block* block) {
+  Pool& pool = *block->pool;
+  if (block->size_class != 0 || block->size > kMaxQuickSize) {
+    Coalesce(block);
+    return;
+  }
+  Block*& head = pool.quick[block->size / kBlockUnit];
+  block->next_free = head;
+  head = block;
+  pool.quick_bytes += block->size;
+  if (pool.quick_bytes > kMaxQuickBytes) FlushQuickLists(pool);
+}
+
+/// Merges a block with its free neighbours and puts it into the free lists.
+void CachingAllocator::Coalesce(Block* block) {
+  FreeLists& free = block->pool->free[block->size_class];
+  if (block->next != nullptr && block->next->is_free) {
+    free.Remove(block->next);
+    MergeWithNext(block);
+  }
+  if (block->previous != nullptr && block->previous->is_free) {
+    block = block->previous;
+    free.Remove(block);
+    MergeWithNext(block);
+  }
+  free.Insert(block);
+}
+
+void CachingAllocator::MergeWithNext(Block* block) {
+  Block* next = block->next;
+  block->size += next->size;
+  block->next = next->next;
+  if (block->next != nullptr) block->next->previous = block;
+  blocks_.erase(next->pointer);
+  delete next;
+}
+
+void CachingAllocator::FlushQuickLists(Pool& pool) {
+  for (Block*& head : pool.quick) {
+    while (head != nullptr) {
+      Block* block = head;
+      head = block->next_free;
+      Coalesce(block);
+    }
+  }
+  pool.quick_bytes = 0;
+}
+
+/// Marks the present end of the work on the streams that used the block.
+void CachingAllocator::RecordEvents(Block* block) {
+  const DeviceGuard guard(device_);
+  // Counted first: should an event fail, the block stays out of use.
+  block->pending_events += static_cast<int>(block->streams.size());
+  for (StreamHandle stream : block->streams) {
+    if (spare_events_.empty()) spare_events_.push_back(impl_.CreateEvent());
+    impl_.RecordEvent(spare_events_.back(), stream);
+    pending_.push_back({spare_events_.back(), block});
+    spare_events_.pop_back();
+  }
+  block->streams.clear();
+}
+
+/// Releases the blocks that other streams have finished with.
+void CachingAllocator::ProcessEvents(bool wait) {
+  if ((pending_.empty() && awaiting_capture_end_.empty()) || IsCapturing()) return;
+  const DeviceGuard guard(device_);
+  while (!awaiting_capture_end_.empty()) {
+    Block* block = awaiting_capture_end_.back();
+    awaiting_capture_end_.pop_back();
+    RecordEvents(block);
+  }
+  for (std::size_t i = 0; i < pending_.size();) {
+    const auto [event, block] = pending_[i];
+    if (wait) {
+      impl_.SynchronizeEvent(event);
+    } else if (!impl_.QueryEvent(event)) {
+      ++i;
+      continue;
+    }
+    spare_events_.push_back(event);
+    pending_[i] = pending_.back();
+    pending_.pop_back();
+    if (--block->pending_events == 0) Release(block);
+  }
+}
+
+/// Gives unused segments back to the provider, small ones first, until `bytes` are returned.
+void CachingAllocator::ReleaseSegments(std::size_t bytes) {
+  const DeviceGuard guard(device_);
+  bool idle = is_host_;
+  std::size_t released = 0;
+  for (const auto& pool : pools_) {
+    FlushQuickLists(*pool);
+    for (FreeLists& free : pool->free) {
+      free.ForEach([&](Block* block) {
+        if (!block->IsWholeSegment() || released >= bytes) return;
+        if (!idle) impl_.SynchronizeDevice();  // Its last use may still be on its way.
+        idle = true;
+        free.Remove(block);
+        impl_.Free(block->pointer);
+        released += block->size;
+        stats_.reserved -= block->size;
+        blocks_.erase(block->pointer);
+        delete block;
+      });
+    }
+  }
+}
+
+bool CachingAllocator::IsCapturing() const {
+  return impl_.IsCapturing(CurrentStream(device_));
+}
+
+void CachingAllocator::ThrowOutOfMemory(std::size_t bytes) {
+  std::string free = "an unknown amount";
+  try {
+    free = Describe(impl_.Properties(device_.index()).free_memory);
+  } catch (const std::exception&) {
+    // The message is of use without it.
+  }
+  throw Error(fmt::format(
+      "out of memory on {}: asked for {}, {} is held in tensors, {} is cached, {} is free on the "
+      "device",
+      device_.ToString(), Describe(bytes), Describe(stats_.allocated),
+      Describe(stats_.reserved - stats_.allocated), free));
+}
+
+}  // namespace infini_train::allocator

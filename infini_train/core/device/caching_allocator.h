@@ -1,0 +1,76 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "infini_train/core/device/allocator.h"
+#include "infini_train/core/device/device_guard.h"
+#include "infini_train/core/device/free_lists.h"
+
+namespace infini_train::allocator {
+
+/// Requests are kept apart by size, so that small ones do not break up the memory of large ones.
+inline constexpr int kNumSizeClasses = 3;
+
+/// Small blocks up to this size are kept whole when freed, in a list for each size.
+inline constexpr std::size_t kMaxQuickSize = std::size_t{64} << 10;
+
+/// The memory that one stream allocates from.
+struct Pool {
+  StreamHandle stream = nullptr;
+  std::array<FreeLists, kNumSizeClasses> free;
+  /// Freed small blocks that have not been merged with their neighbours, by size in units.
+  std::array<Block*, kMaxQuickSize / kBlockUnit + 1> quick{};
+  std::size_t quick_bytes = 0;
+};
+
+/// The caching allocator of one device: see allocator.h for what it promises.
+class CachingAllocator {
+ public:
+  explicit CachingAllocator(Device device);
+
+  void* Allocate(std::size_t bytes);
+  void Free(void* pointer) noexcept;
+  void RecordStream(void* pointer, StreamHandle stream);
+  void EmptyCache();
+  MemoryStats Stats();
+  void ResetPeakStats();
+
+ private:
+  struct PendingBlock {
+    EventHandle event;
+    Block* block;
+  };
+
+  Pool& PoolOf(StreamHandle stream);
+  Block* TakeBlock(Pool& pool, std::size_t size, std::size_t bytes);
+  Block* NewSegment(Pool& pool, int size_class, std::size_t size, std::size_t bytes);
+  void Split(Block* block, std::size_t size);
+  void Release(Block* block);
+  void Coalesce(Block* block);
+  void MergeWithNext(Block* block);
+  void FlushQuickLists(Pool& pool);
+  void RecordEvents(Block* block);
+  void ProcessEvents(bool wait);
+  void ReleaseSegments(std::size_t bytes);
+  bool IsCapturing() const;
+  [[noreturn]] void ThrowOutOfMemory(std::size_t bytes);
+
+  const Device device_;
+  DeviceGuardImpl& impl_;
+  const bool is_host_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Pool>> pools_;
+  std::unordered_map<void*, Block*> blocks_;  ///< every block by its address, free or not
+  std::vector<PendingBlock> pending_;
+  std::vector<Block*> awaiting_capture_end_;
+  std::vector<EventHandle> spare_events_;
+  MemoryStats stats_;
+  std::size_t highest_reserved_ = 0;
+};
+
+}  // namespace infini_train::allocator
