@@ -5,9 +5,11 @@ include(CMakePackageConfigHelpers)
 
 set(infinitrain_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/InfiniTrain")
 
-# Every header of a room is public; the kernels are reached through the op registry only.
+# Every header of a room is public, but for *_internal.h, which may include third-party headers. The
+# kernels are reached through the op registry only.
 install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/infini_train"
-        COMPONENT InfiniTrain FILES_MATCHING PATTERN "*.h" PATTERN kernels EXCLUDE)
+        COMPONENT InfiniTrain FILES_MATCHING PATTERN "*.h" PATTERN kernels EXCLUDE
+        PATTERN "*_internal.h" EXCLUDE)
 
 install(TARGETS ${infini_train_installed_targets} EXPORT InfiniTrainTargets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT InfiniTrain

@@ -4,12 +4,13 @@ set -euo pipefail
 
 usage() {
   cat <<'END'
-Usage: scripts/install_deps.sh [--build] [--test] [--lint] [--list]
+Usage: scripts/install_deps.sh [--build] [--test] [--lint] [--clang] [--list]
 
 Installs the packages that are missing; does nothing, and needs no rights, if none is.
   --build  compiler and libraries to build InfiniTrain
   --test   what the test suites and benchmarks need besides
   --lint   formatter and static checks (scripts/check_quality.sh)
+  --clang  Clang, to build with it instead of GCC
   --list   only print the packages
 Without a group: --build --test.
 END
@@ -25,7 +26,8 @@ build_packages=(
   libpcre2-dev            # splitting text before tokenization
 )
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
-lint_packages=(clang-format-14 clang-tidy-16 libomp-16-dev iwyu)
+lint_packages=(clang-format-14 clang-tidy-16 iwyu)
+clang_packages=(clang-16 libclang-rt-16-dev libomp-16-dev)
 
 packages=()
 list=false
@@ -34,6 +36,7 @@ while (($#)); do
     --build) packages+=("${build_packages[@]}") ;;
     --test) packages+=("${test_packages[@]}") ;;
     --lint) packages+=("${lint_packages[@]}") ;;
+    --clang) packages+=("${clang_packages[@]}") ;;
     --list) list=true ;;
     -h | --help) usage; exit 0 ;;
     *) echo "install_deps.sh: unknown option '$1'" >&2; usage >&2; exit 2 ;;
