@@ -120,12 +120,24 @@ class INFINI_TRAIN_API Tensor {
   std::string ToString() const;
 
  private:
+  friend class WeakTensor;
   struct Impl;
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   [[noreturn]] void ThrowWrongType(DataType requested) const;
   const Impl& impl() const;
 
   std::shared_ptr<Impl> impl_;
+};
+
+/// Refers to a tensor without keeping it alive.
+class INFINI_TRAIN_API WeakTensor {
+ public:
+  explicit WeakTensor(const Tensor& tensor) : impl_(tensor.impl_) {}
+  /// The tensor, or an undefined one when its last handle is gone.
+  Tensor Lock() const { return Tensor(impl_.lock()); }
+
+ private:
+  std::weak_ptr<Tensor::Impl> impl_;
 };
 
 /// Read-only and writable lists of tensors as op arguments.

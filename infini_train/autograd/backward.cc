@@ -1,0 +1,255 @@
+#include "infini_train/autograd/backward.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <queue>
+#include <unordered_map>
+
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/autograd_meta.h"
+#include "infini_train/core/error.h"
+#include "infini_train/core/storage.h"
+#include "infini_train/ops/dispatch.h"
+
+namespace infini_train {
+namespace autograd {
+namespace {
+
+/// Whether nobody else can see the tensor's memory and it is all used, so that it may be written or
+/// kept.
+bool OwnsItsMemory(const Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.storage().use_count() == 1 && tensor.IsContiguous() &&
+         tensor.storage()->bytes() == tensor.nbytes();
+}
+
+Tensor CopyOf(const Tensor& tensor) {
+  Tensor copy = Tensor::EmptyLike(tensor);
+  Call<op::Copy>(copy, tensor);
+  return copy;
+}
+
+/// sum += term, in place where that is safe.
+void AddInto(Tensor& sum, Tensor term) {
+  if (!sum.defined()) {
+    sum = std::move(term);
+  } else if (OwnsItsMemory(sum)) {
+    Call<op::Add>(sum, sum, term);
+  } else if (OwnsItsMemory(term)) {
+    Call<op::Add>(term, sum, term);
+    sum = std::move(term);
+  } else {
+    Tensor fresh = Tensor::EmptyLike(sum);
+    Call<op::Add>(fresh, sum, term);
+    sum = std::move(fresh);
+  }
+}
+
+void CheckGradient(const Tensor& grad, const Tensor& leaf) {
+  if (!(grad.shape() == leaf.shape()) || grad.dtype() != leaf.dtype()) {
+    throw Error(fmt::format("expected a gradient of shape {} and {}, got {} and {}",
+                            leaf.shape().ToString(), ToString(leaf.dtype()),
+                            grad.shape().ToString(), ToString(grad.dtype())));
+  }
+}
+
+void AccumulateIntoLeaf(const Tensor& leaf, Tensor grad) {
+  CheckGradient(grad, leaf);
+  AutogradMeta& meta = *leaf.autograd_meta();
+  if (!meta.grad.defined()) {
+    meta.grad = OwnsItsMemory(grad) ? std::move(grad) : CopyOf(grad);
+  } else {
+    // In place even where others see it: grad() is one buffer for the life of a step.
+    Call<op::Add>(meta.grad, meta.grad, grad);
+  }
+}
+
+Tensor RunHook(const TensorHook& hook, Tensor grad) {
+  Tensor replaced = hook(grad);
+  return replaced.defined() ? replaced : grad;
+}
+
+/// One backward pass.
+class Engine {
+ public:
+  explicit Engine(bool retain_graph) : retain_graph_(retain_graph) {}
+
+  struct Root {
+    Edge edge;
+    Tensor grad;
+  };
+
+  void Run(std::vector<Root> roots) {
+    for (const Root& root : roots)
+      CountDependencies(root.edge.node.get());
+    for (Root& root : roots)
+      Deliver(root.edge, std::move(root.grad));
+    for (const Root& root : roots) {
+      NodeState& state = states_.at(root.edge.node.get());
+      if (state.dependencies == 0 && !state.scheduled) Schedule(root.edge.node);
+    }
+    while (!ready_.empty()) {
+      const std::shared_ptr<Node> node = ready_.top().node;
+      ready_.pop();
+      RunNode(*node);
+    }
+  }
+
+ private:
+  struct NodeState {
+    int dependencies = 0;
+    bool scheduled = false;
+    std::vector<Tensor> grads;
+  };
+  struct ReadyNode {
+    std::shared_ptr<Node> node;
+    bool operator<(const ReadyNode& other) const {
+      return node->sequence() < other.node->sequence();
+    }
+  };
+
+  void CountDependencies(Node* root) {
+    if (!states_.try_emplace(root).second) return;
+    std::vector<Node*> stack = {root};
+    while (!stack.empty()) {
+      Node* node = stack.back();
+      stack.pop_back();
+      for (const Edge& edge : node->edges()) {
+        if (!edge.node) continue;
+        const auto [position, inserted] = states_.try_emplace(edge.node.get());
+        ++position->second.dependencies;
+        if (inserted) stack.push_back(edge.node.get());
+      }
+    }
+  }
+
+  void Schedule(std::shared_ptr<Node> node) {
+    states_.at(node.get()).scheduled = true;
+    ready_.push({std::move(node)});
+  }
+
+  /// Takes a gradient to an edge. A leaf without hooks gets it at once, so that no two gradients of
+  /// a parameter are alive together; everything else collects until all have arrived.
+  void Deliver(const Edge& edge, Tensor grad) {
+    if (!grad.defined()) return;
+    if (const Tensor* leaf = edge.node->leaf(); leaf && leaf->autograd_meta()->hooks.empty()) {
+      AccumulateIntoLeaf(*leaf, std::move(grad));
+      return;
+    }
+    NodeState& state = states_.at(edge.node.get());
+    if (state.grads.empty()) state.grads.resize(edge.node->num_outputs());
+    AddInto(state.grads[edge.index], std::move(grad));
+  }
+
+  void RunNode(Node& node) {
+    std::vector<Tensor> grads = std::move(states_.at(&node).grads);
+    bool any = false;
+    for (const Tensor& grad : grads)
+      any |= grad.defined();
+    if (node.leaf() != nullptr) {
+      if (any) {
+        for (const auto& [id, hook] : node.leaf()->autograd_meta()->hooks) {
+          grads[0] = RunHook(hook, std::move(grads[0]));
+        }
+        AccumulateIntoLeaf(*node.leaf(), std::move(grads[0]));
+      }
+      return;
+    }
+    std::vector<Tensor> grad_inputs(node.edges().size());
+    if (any) {
+      for (std::size_t i = 0; i < node.output_hooks().size(); ++i) {
+        for (const auto& [id, hook] : node.output_hooks()[i]) {
+          if (grads[i].defined()) grads[i] = RunHook(hook, std::move(grads[i]));
+        }
+      }
+      BackwardContext context(node, std::move(grads));
+      node.Backward(context);
+      grad_inputs = context.TakeGradInputs();
+    }
+    if (!retain_graph_) node.ReleaseSaved();
+    for (std::size_t i = 0; i < node.edges().size(); ++i) {
+      const Edge& edge = node.edges()[i];
+      if (!edge.node) continue;
+      Deliver(edge, std::move(grad_inputs[i]));
+      if (--states_.at(edge.node.get()).dependencies == 0) Schedule(edge.node);
+    }
+  }
+
+  bool retain_graph_;
+  std::unordered_map<Node*, NodeState> states_;
+  std::priority_queue<ReadyNode> ready_;
+};
+
+}  // namespace
+}  // namespace autograd
+
+void Backward(TensorList outputs, TensorList grad_outputs, bool retain_graph) {
+  if (outputs.size() != grad_outputs.size()) {
+    throw Error(fmt::format("backward: expected {} gradients, got {}", outputs.size(),
+                            grad_outputs.size()));
+  }
+  NoGrad no_grad;
+  Autocast no_autocast(std::nullopt);
+  std::vector<autograd::Engine::Root> roots;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Tensor& output = outputs[i];
+    if (!output.requires_grad()) {
+      throw Error("backward: the tensor does not depend on anything that requires a gradient");
+    }
+    autograd::CheckGradient(grad_outputs[i], output);
+    const AutogradMeta& meta = *output.autograd_meta();
+    if (meta.grad_fn) {
+      roots.push_back({{meta.grad_fn, meta.output_index}, grad_outputs[i]});
+    } else {
+      autograd::AccumulateIntoLeaf(output, autograd::CopyOf(grad_outputs[i]));
+    }
+  }
+  autograd::Engine(retain_graph).Run(std::move(roots));
+}
+
+void Backward(const Tensor& loss, bool retain_graph) {
+  if (loss.numel() != 1) {
+    throw Error(fmt::format("backward: expected a loss of one element, got shape {}",
+                            loss.shape().ToString()));
+  }
+  Tensor one = Tensor::EmptyLike(loss);
+  Call<op::Fill>(one, Scalar(1));
+  Backward({&loss, 1}, {&one, 1}, retain_graph);
+}
+
+int RegisterHook(const Tensor& tensor, autograd::TensorHook hook) {
+  static std::atomic<int> next_id{0};
+  if (!tensor.requires_grad()) throw Error("a hook needs a tensor that requires a gradient");
+  const int id = next_id++;
+  AutogradMeta& meta = *tensor.autograd_meta();
+  if (meta.grad_fn) {
+    auto& hooks = meta.grad_fn->output_hooks();
+    hooks.resize(meta.grad_fn->num_outputs());
+    hooks[meta.output_index].emplace_back(id, std::move(hook));
+  } else {
+    meta.hooks.emplace(id, std::move(hook));
+  }
+  return id;
+}
+
+void RemoveHook(const Tensor& tensor, int id) {
+  AutogradMeta* meta = tensor.autograd_meta();
+  if (meta == nullptr) return;
+  meta->hooks.erase(id);
+  if (meta->grad_fn) {
+    for (auto& hooks : meta->grad_fn->output_hooks()) {
+      std::erase_if(hooks, [&](const auto& entry) { return entry.first == id; });
+    }
+  }
+}
+
+void RetainGrad(const Tensor& tensor) {
+  if (tensor.is_leaf()) return;
+  // Without the handle a tensor would keep itself alive through its own graph.
+  RegisterHook(tensor, [weak = WeakTensor(tensor)](const Tensor& grad) {
+    if (const Tensor alive = weak.Lock(); alive.defined()) alive.set_grad(autograd::CopyOf(grad));
+    return Tensor();
+  });
+}
+
+}  // namespace infini_train
