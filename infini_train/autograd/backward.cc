@@ -162,7 +162,7 @@ class Engine {
           if (grads[i].defined()) grads[i] = RunHook(hook, std::move(grads[i]));
         }
       }
-      BackwardContext context(node, std::move(grads));
+      BackwardContext context(node, std::move(grads), retain_graph_);
       node.Backward(context);
       grad_inputs = context.TakeGradInputs();
     }

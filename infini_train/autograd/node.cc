@@ -48,8 +48,12 @@ Edge EdgeTo(const Tensor& tensor) {
 
 }  // namespace
 
-BackwardContext::BackwardContext(const Node& node, std::vector<Tensor> grad_outputs)
-    : node_(node), grad_outputs_(std::move(grad_outputs)), grad_inputs_(node.edges().size()) {}
+BackwardContext::BackwardContext(const Node& node, std::vector<Tensor> grad_outputs,
+                                 bool retain_graph)
+    : node_(node),
+      retain_graph_(retain_graph),
+      grad_outputs_(std::move(grad_outputs)),
+      grad_inputs_(node.edges().size()) {}
 
 bool BackwardContext::NeedsGrad(int input) const {
   return node_.edges()[input].node != nullptr;

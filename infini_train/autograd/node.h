@@ -27,7 +27,7 @@ struct Edge {
 /// out.
 class INFINI_TRAIN_API BackwardContext {
  public:
-  BackwardContext(const Node& node, std::vector<Tensor> grad_outputs);
+  BackwardContext(const Node& node, std::vector<Tensor> grad_outputs, bool retain_graph);
 
   /// Undefined when nothing depends on that output.
   const Tensor& grad_output(int i = 0) const { return grad_outputs_[i]; }
@@ -42,10 +42,14 @@ class INFINI_TRAIN_API BackwardContext {
   /// undefined.
   Tensor AccumulationTarget(int input) const;
 
+  /// Whether backward may run again, so that kept values must stay as they are.
+  bool retain_graph() const { return retain_graph_; }
+
   std::vector<Tensor> TakeGradInputs() { return std::move(grad_inputs_); }
 
  private:
   const Node& node_;
+  bool retain_graph_;
   std::vector<Tensor> grad_outputs_;
   std::vector<Tensor> grad_inputs_;
 };
