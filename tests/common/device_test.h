@@ -1,0 +1,142 @@
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <ostream>
+#include <vector>
+
+#include "infini_train/core/device/device.h"
+#include "infini_train/core/dtype.h"
+#include "infini_train/core/tensor.h"
+
+namespace infini_train {
+
+// Found by GoogleTest when it prints parameters and values.
+void PrintTo(Device device, std::ostream* out);
+void PrintTo(DataType dtype, std::ostream* out);
+void PrintTo(const Dims& dims, std::ostream* out);
+
+namespace test {
+
+/// How a tensor lies in memory; the memory between its elements holds NaN (or 0xA5 bytes).
+enum class Layout {
+  kContiguous,
+  kTransposed,  ///< the last two dimensions are swapped in memory
+  kSliced,      ///< a slice of a larger row-major array: an offset and gaps between rows
+  kStepped,     ///< every second element of the last dimension
+  kExpanded,    ///< stride 0 in the first dimension (all its slices are one)
+};
+
+/// The layouts that a tensor which is written may have: all but kExpanded.
+inline constexpr Layout kWritableLayouts[] = {Layout::kContiguous, Layout::kTransposed,
+                                              Layout::kSliced, Layout::kStepped};
+inline constexpr Layout kAllLayouts[] = {Layout::kContiguous, Layout::kTransposed, Layout::kSliced,
+                                         Layout::kStepped, Layout::kExpanded};
+inline constexpr DataType kFloatingTypes[] = {DataType::kFloat32, DataType::kFloat64,
+                                              DataType::kFloat16, DataType::kBFloat16};
+inline constexpr DataType kAllTypes[] = {
+    DataType::kFloat32,  DataType::kFloat64, DataType::kFloat16,
+    DataType::kBFloat16, DataType::kBool,    DataType::kInt64,
+    DataType::kInt32,    DataType::kUInt8,   DataType::kUInt16};
+
+void PrintTo(Layout layout, std::ostream* out);
+
+/// `count` reproducible numbers, uniform in [low, high).
+std::vector<double> RandomValues(std::int64_t count, double low, double high, std::uint64_t seed);
+
+/// A tensor of `values` (row-major, converted to `dtype`) in a layout. For kExpanded only the
+/// values of the first slice count.
+Tensor MakeTensor(Device device, DataType dtype, const Dims& shape,
+                  const std::vector<double>& values, Layout layout = Layout::kContiguous);
+
+/// An output to be written: full of junk (NaN where the dtype has it).
+Tensor MakeOutput(Device device, DataType dtype, const Dims& shape,
+                  Layout layout = Layout::kContiguous);
+
+/// Any tensor's elements, row-major. What a reference computes from: the values after rounding to
+/// the tensor's dtype.
+std::vector<double> ToDoubles(const Tensor& tensor);
+
+/// Calls `body(flat, index)` for each index into `shape`, in row-major order.
+template <typename Body>
+void ForEachIndex(const Dims& shape, const Body& body) {
+  Dims index = Dims::Filled(shape.size(), 0);
+  const std::int64_t count = Numel(shape);
+  for (std::int64_t flat = 0; flat < count; ++flat) {
+    body(flat, index);
+    for (int d = shape.size() - 1; d >= 0 && ++index[d] == shape[d]; --d)
+      index[d] = 0;
+  }
+}
+
+/// Row-major position of an index.
+std::int64_t FlatIndex(const Dims& shape, const Dims& index);
+
+/// Half the distance of 1 to the next number of the dtype; 0 for integers.
+double UnitRoundoff(DataType dtype);
+
+/// The rounding error that a correct kernel may make in one result. With u the unit roundoff of the
+/// dtype and c that of the type it computes in (float for the half types), a result may be off by
+///
+///   u |result|                       rounding once to the stored type, plus
+///   operations * c * magnitude       rounding each of a chain or sum of `operations` steps whose
+///                                    intermediate values are at most `magnitude` (the standard
+///                                    bound n u sum |terms| of a recursive sum), plus
+///   the smallest subnormal           of the dtype.
+///
+/// `magnitude` is max(|result|, `scale`): for a sum, `scale` is the sum of the |terms|. A function
+/// of the C library or of math.h counts as 4 operations.
+struct Tolerance {
+  double operations = 1;
+  double scale = 0;
+  /// The type computed in, for results that are not float64; a half type where intermediate values
+  /// are stored in it.
+  DataType compute = DataType::kFloat32;
+
+  double Bound(DataType dtype, double expected) const;
+};
+
+/// Expects each element to be within the tolerance of the reference; NaN matches NaN, infinity only
+/// itself (a finite reference beyond the largest finite number of the dtype matches infinity).
+void ExpectClose(const Tensor& actual, const std::vector<double>& expected, Tolerance tolerance);
+/// With one scale for each element in place of tolerance.scale.
+void ExpectClose(const Tensor& actual, const std::vector<double>& expected, Tolerance tolerance,
+                 const std::vector<double>& scales);
+/// Expects equal numbers (NaN matches NaN, -0 matches 0).
+void ExpectEqual(const Tensor& actual, const std::vector<double>& expected);
+/// Expects that nothing was written between the elements of a tensor of MakeOutput or MakeTensor.
+void ExpectGapsUntouched(const Tensor& tensor);
+/// Expects the same dtype, shape and bits.
+void ExpectSameBits(const Tensor& a, const Tensor& b);
+
+}  // namespace test
+
+/// Base of suites that must hold on every device.
+class DeviceTest : public testing::TestWithParam<Device> {
+ protected:
+  static Device device() { return GetParam(); }
+};
+
+/// Instantiates a suite derived from DeviceTest as `CPU/Suite`, or for the device that the binary
+/// is compiled for: INFINI_TRAIN_TEST_DEVICE is CPU (default), CUDA or PRIVATEUSE1.
+#ifndef INFINI_TRAIN_TEST_DEVICE
+#define INFINI_TRAIN_TEST_DEVICE CPU
+#endif
+#define INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(Suite) \
+  INFINI_TRAIN_INSTANTIATE_ON(INFINI_TRAIN_TEST_DEVICE, Suite)
+// One more level, so that the device's name is expanded before it is pasted.
+#define INFINI_TRAIN_INSTANTIATE_ON(device_name, Suite) \
+  INFINI_TRAIN_INSTANTIATE_NAMED(device_name, Suite)
+#define INFINI_TRAIN_INSTANTIATE_NAMED(device_name, Suite) \
+  INSTANTIATE_TEST_SUITE_P(device_name, Suite,             \
+                           testing::Values(::infini_train::test::DeviceNamed(#device_name)))
+
+namespace test {
+
+/// The first device of a kind: "CPU", "CUDA" or "PRIVATEUSE1".
+Device DeviceNamed(const char* name);
+
+}  // namespace test
+}  // namespace infini_train
