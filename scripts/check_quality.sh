@@ -97,23 +97,35 @@ check_tidy() {
   compiled_files | xargs -r -d '\n' -P "$jobs" -n 1 "$clang_tidy" "${options[@]}"
 }
 
+# Of include-what-you-use's advice, the part that counts: what can go, and headers of the project and
+# of its libraries that a file uses without including them. Which header of the standard library a
+# name is from depends on the library: <ext/alloc_traits.h> is no advice to follow.
+iwyu_verdict() {
+  awk '/ should add these lines:$/ { adding = 1 }
+       / should remove these lines:$/ { adding = 0 }
+       /^- #include <cstddef>/ { next }
+       !(adding && /^#include <[^\/.]*>|^#include <(bits|ext|sys|linux|asm)\/|^#include <[^\/]*\.h>/)'
+}
+
 check_iwyu() {
   need iwyu_tool
-  local sources output
+  local sources verdict
   mapfile -t sources < <(compiled_files)
   ((${#sources[@]})) || return 0
-  output=$(iwyu_tool -p "$build" -j "$(nproc)" "${sources[@]}" -- "${clang_args[@]}" \
+  verdict=$(iwyu_tool -p "$build" -j "$(nproc)" "${sources[@]}" -- "${clang_args[@]}" \
     -Xiwyu --mapping_file="$root/scripts/iwyu.imp" -Xiwyu --no_fwd_decls -Xiwyu --cxx17ns \
-    -Xiwyu --max_line_length=100 -Xiwyu --quoted_includes_first 2>&1) || true
-  if $fix; then
-    fix_include --nosafe_headers --reorder <<<"$output" || true
-    return 0
-  fi
-  # A file's verdict is either "has correct #includes" or lists of lines to add and to remove.
-  if grep -E 'error:|should (add|remove) these lines' <<<"$output" >/dev/null; then
-    grep -vE 'has correct #includes|^$' <<<"$output"
+    -Xiwyu --quoted_includes_first 2>&1 | iwyu_verdict)
+  if grep 'error:' <<<"$verdict"; then
     return 1
   fi
+  if $fix; then
+    fix_include --nosafe_headers --nocomments --noreorder <<<"$verdict" || true
+    return 0
+  fi
+  awk '/ should (add|remove) these lines:$/ { file = $1; wanted = $3; next }
+       /^The full include-list/ { file = "" }
+       file && /#include/ { sub(/^- /, ""); sub(/ *\/\/.*/, ""); print file ": " wanted " " $0; found = 1 }
+       END { exit found }' <<<"$verdict"
 }
 
 failed=()
