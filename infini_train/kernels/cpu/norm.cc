@@ -1,0 +1,236 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "infini_train/kernels/cpu/parallel.h"
+#include "infini_train/kernels/cpu/row.h"
+#include "infini_train/ops/dispatch.h"
+
+namespace infini_train::cpu {
+namespace {
+
+/// The elements of an optional vector as C: the tensor's memory where the types agree, else a
+/// converted copy, or `value` everywhere where the tensor is undefined.
+template <typename C>
+class RowVector {
+ public:
+  RowVector(const Tensor& tensor, std::int64_t size, C value) {
+    if (tensor.defined() && tensor.dtype() == DataTypeOf<C>()) {
+      data_ = tensor.data<C>();
+      return;
+    }
+    copy_ = std::make_unique_for_overwrite<C[]>(static_cast<std::size_t>(size));
+    data_ = copy_.get();
+    if (!tensor.defined()) {
+      std::fill_n(copy_.get(), size, value);
+      return;
+    }
+    DispatchFloating("the weight of a norm", tensor.dtype(), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const T* source = tensor.data<T>();
+      for (std::int64_t i = 0; i < size; ++i)
+        copy_[i] = static_cast<C>(source[i]);
+    });
+  }
+
+  const C* data() const { return data_; }
+
+ private:
+  std::unique_ptr<C[]> copy_;
+  const C* data_ = nullptr;
+};
+
+/// LayerNorm where centered, else RMSNorm, which has neither mean nor bias. The variance is summed
+/// over differences to the mean, since the difference of two large sums would lose it.
+template <typename T, bool centered>
+void NormForward(Tensor& out, const Tensor* mean, Tensor& rstd, const Tensor& x,
+                 const Tensor& weight, const Tensor* bias, double eps) {
+  using C = ComputeType<T>;
+  const std::int64_t hidden = x.size(-1);
+  const RowVector<C> weight_row(weight, hidden, C(1));
+  const RowVector<C> bias_row(centered ? *bias : Tensor(), centered ? hidden : 0, C(0));
+  const C* w = weight_row.data();
+  [[maybe_unused]] const C* b = bias_row.data();
+  const T* x_data = x.data<T>();
+  T* out_data = out.data<T>();
+  C* mean_data = centered ? mean->data<C>() : nullptr;
+  C* rstd_data = rstd.data<C>();
+  const double count = static_cast<double>(hidden);
+  ParallelFor(0, rstd.numel(), RowGrain(hidden), [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* x_row = x_data + row * hidden;
+      T* out_row = out_data + row * hidden;
+      C m = 0;
+      if constexpr (centered) {
+        const auto [sum] = Sums<C>(0, hidden, [=](std::int64_t i) { return C(x_row[i]); });
+        m = static_cast<C>(sum / count);
+        mean_data[row] = m;
+      }
+      const auto [squares] = Sums<C>(0, hidden, [=](std::int64_t i) {
+        const C d = centered ? C(x_row[i]) - m : C(x_row[i]);
+        return d * d;
+      });
+      const C r = static_cast<C>(1.0 / std::sqrt(squares / count + eps));
+      rstd_data[row] = r;
+#pragma omp simd
+      for (std::int64_t i = 0; i < hidden; ++i) {
+        if constexpr (centered) {
+          Store(out_row[i], (C(x_row[i]) - m) * r * w[i] + b[i]);
+        } else {
+          Store(out_row[i], C(x_row[i]) * r * w[i]);
+        }
+      }
+    }
+  });
+}
+
+/// Rows of a parameter gradient are summed in parts of this many at least, in at most kMaxParts
+/// parts: numbers of the problem and not of the threads, so that the order of the sum is too.
+constexpr std::int64_t kMinPartRows = 16;
+constexpr std::int64_t kMaxParts = 64;
+
+/// gradient[i] = sum over parts of partial sums, `stride` apart.
+template <typename C>
+void SumParts(Tensor& gradient, const C* partials, std::int64_t parts, std::int64_t stride) {
+  if (!gradient.defined()) return;
+  DispatchFloating("the weight gradient of a norm", gradient.dtype(), [&](auto tag) {
+    using W = typename decltype(tag)::type;
+    W* data = gradient.data<W>();
+    ParallelFor(0, gradient.numel(), RowGrain(parts), [=](std::int64_t begin, std::int64_t end) {
+      constexpr std::int64_t kColumns = 128;
+      for (std::int64_t first = begin; first < end; first += kColumns) {
+        const std::int64_t columns = std::min(kColumns, end - first);
+        double sums[kColumns] = {};
+        for (std::int64_t part = 0; part < parts; ++part) {
+          const C* row = partials + part * stride + first;
+#pragma omp simd
+          for (std::int64_t i = 0; i < columns; ++i)
+            sums[i] += row[i];
+        }
+        for (std::int64_t i = 0; i < columns; ++i)
+          Store(data[first + i], static_cast<ComputeType<W>>(sums[i]));
+      }
+    });
+  });
+}
+
+/// With g = grad_y * weight and n = (x - mean) * rstd:
+/// grad_x = rstd * (g - mean(g) - n * mean(g * n)), without mean(g) where not centered.
+template <typename T, bool centered>
+void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, const Tensor& grad_y,
+                  const Tensor& x, const Tensor& weight, const Tensor* mean, const Tensor& rstd) {
+  using C = ComputeType<T>;
+  const std::int64_t hidden = x.size(-1);
+  const std::int64_t rows = rstd.numel();
+  const RowVector<C> weight_row(weight, hidden, C(1));
+  const C* w = weight_row.data();
+  const T* x_data = x.data<T>();
+  const T* grad_y_data = grad_y.data<T>();
+  T* grad_x_data = grad_x.data<T>();
+  const C* mean_data = centered ? mean->data<C>() : nullptr;
+  const C* rstd_data = rstd.data<C>();
+  const C inverse_count = C(1) / static_cast<C>(hidden);
+
+  const std::int64_t parts =
+      std::clamp<std::int64_t>((rows + kMinPartRows - 1) / kMinPartRows, 1, kMaxParts);
+  const bool wants_parameters = grad_weight.defined() || (centered && grad_bias->defined());
+  // For each part hidden sums for the weight, then hidden sums for the bias.
+  const std::int64_t stride = centered ? 2 * hidden : hidden;
+  const auto partials =
+      wants_parameters
+          ? std::make_unique_for_overwrite<C[]>(static_cast<std::size_t>(parts * stride))
+          : nullptr;
+  C* partials_data = partials.get();
+
+  const std::int64_t part_size = rows * hidden / parts;
+  ParallelFor(0, parts, RowGrain(part_size), [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part) {
+      C* weight_sums = nullptr;
+      [[maybe_unused]] C* bias_sums = nullptr;
+      if (partials_data != nullptr) {
+        weight_sums = partials_data + part * stride;
+        bias_sums = weight_sums + (stride - hidden);
+        std::fill_n(weight_sums, stride, C(0));
+      }
+      for (std::int64_t row = part * rows / parts; row < (part + 1) * rows / parts; ++row) {
+        const T* x_row = x_data + row * hidden;
+        const T* grad_y_row = grad_y_data + row * hidden;
+        T* grad_x_row = grad_x_data + row * hidden;
+        const C r = rstd_data[row];
+        const C m = centered ? mean_data[row] : C(0);
+        const auto normalized = [=](std::int64_t i) {
+          return (centered ? C(x_row[i]) - m : C(x_row[i])) * r;
+        };
+        const auto g = [=](std::int64_t i) { return C(grad_y_row[i]) * w[i]; };
+        const auto g_n = [=](std::int64_t i) { return g(i) * normalized(i); };
+        C mean_g = 0;
+        C mean_g_n = 0;
+        if constexpr (centered) {
+          const auto [sum_g, sum_g_n] = Sums<C>(0, hidden, g, g_n);
+          mean_g = static_cast<C>(sum_g) * inverse_count;
+          mean_g_n = static_cast<C>(sum_g_n) * inverse_count;
+        } else {
+          const auto [sum_g_n] = Sums<C>(0, hidden, g_n);
+          mean_g_n = static_cast<C>(sum_g_n) * inverse_count;
+        }
+        // grad_x may be grad_y itself, so that the parameters' sums come first.
+        if (weight_sums != nullptr) {
+#pragma omp simd
+          for (std::int64_t i = 0; i < hidden; ++i) {
+            weight_sums[i] += C(grad_y_row[i]) * normalized(i);
+            if constexpr (centered) bias_sums[i] += C(grad_y_row[i]);
+          }
+        }
+#pragma omp simd
+        for (std::int64_t i = 0; i < hidden; ++i)
+          Store(grad_x_row[i], r * (g(i) - mean_g - normalized(i) * mean_g_n));
+      }
+    }
+  });
+  if (!wants_parameters) return;
+  SumParts(grad_weight, partials_data, parts, stride);
+  if constexpr (centered) SumParts(*grad_bias, partials_data + hidden, parts, stride);
+}
+
+void LayerNorm(const KernelContext&, Tensor& out, Tensor& mean, Tensor& rstd, const Tensor& x,
+               const Tensor& weight, const Tensor& bias, double eps) {
+  DispatchFloating("LayerNorm", x.dtype(), [&](auto tag) {
+    NormForward<typename decltype(tag)::type, true>(out, &mean, rstd, x, weight, &bias, eps);
+  });
+}
+
+void LayerNormBackward(const KernelContext&, Tensor& grad_x, Tensor& grad_weight, Tensor& grad_bias,
+                       const Tensor& grad_y, const Tensor& x, const Tensor& weight,
+                       const Tensor& mean, const Tensor& rstd) {
+  DispatchFloating("LayerNormBackward", x.dtype(), [&](auto tag) {
+    NormBackward<typename decltype(tag)::type, true>(grad_x, grad_weight, &grad_bias, grad_y, x,
+                                                     weight, &mean, rstd);
+  });
+}
+
+void RmsNorm(const KernelContext&, Tensor& out, Tensor& rstd, const Tensor& x, const Tensor& weight,
+             double eps) {
+  DispatchFloating("RmsNorm", x.dtype(), [&](auto tag) {
+    NormForward<typename decltype(tag)::type, false>(out, nullptr, rstd, x, weight, nullptr, eps);
+  });
+}
+
+void RmsNormBackward(const KernelContext&, Tensor& grad_x, Tensor& grad_weight,
+                     const Tensor& grad_y, const Tensor& x, const Tensor& weight,
+                     const Tensor& rstd) {
+  DispatchFloating("RmsNormBackward", x.dtype(), [&](auto tag) {
+    NormBackward<typename decltype(tag)::type, false>(grad_x, grad_weight, nullptr, grad_y, x,
+                                                      weight, nullptr, rstd);
+  });
+}
+
+}  // namespace
+
+REGISTER_KERNEL(kCPU, LayerNorm, &LayerNorm);
+REGISTER_KERNEL(kCPU, LayerNormBackward, &LayerNormBackward);
+REGISTER_KERNEL(kCPU, RmsNorm, &RmsNorm);
+REGISTER_KERNEL(kCPU, RmsNormBackward, &RmsNormBackward);
+
+}  // namespace infini_train::cpu
