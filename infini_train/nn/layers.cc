@@ -1,0 +1,65 @@
+#include "infini_train/nn/layers.h"
+
+#include <fmt/format.h>
+
+#include "infini_train/autograd/functions.h"
+#include "infini_train/core/error.h"
+
+namespace infini_train::nn {
+
+Linear::Linear(std::int64_t in_features, std::int64_t out_features, bool bias,
+               TensorOptions options) {
+  weight_ = RegisterParameter(
+      "weight", Tensor::Empty({out_features, in_features}, options.dtype, options.device));
+  if (bias) {
+    bias_ = RegisterParameter("bias", Tensor::Empty({out_features}, options.dtype, options.device));
+  }
+}
+
+Tensor Linear::Forward(const Tensor& x, const ForwardContext&) {
+  return infini_train::Linear(x, weight_, bias_);
+}
+
+Embedding::Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim,
+                     TensorOptions options) {
+  weight_ = RegisterParameter(
+      "weight", Tensor::Empty({num_embeddings, embedding_dim}, options.dtype, options.device));
+}
+
+Tensor Embedding::Forward(const Tensor& ids, const ForwardContext&) {
+  return infini_train::Embedding(weight_, ids);
+}
+
+LayerNorm::LayerNorm(std::int64_t hidden_size, double eps, bool bias, TensorOptions options)
+    : eps_(eps) {
+  weight_ =
+      RegisterParameter("weight", Tensor::Empty({hidden_size}, options.dtype, options.device));
+  if (bias) {
+    bias_ = RegisterParameter("bias", Tensor::Empty({hidden_size}, options.dtype, options.device));
+  }
+}
+
+Tensor LayerNorm::Forward(const Tensor& x, const ForwardContext&) {
+  return infini_train::LayerNorm(x, weight_, bias_, eps_);
+}
+
+RmsNorm::RmsNorm(std::int64_t hidden_size, double eps, TensorOptions options) : eps_(eps) {
+  weight_ =
+      RegisterParameter("weight", Tensor::Empty({hidden_size}, options.dtype, options.device));
+}
+
+Tensor RmsNorm::Forward(const Tensor& x, const ForwardContext&) {
+  return infini_train::RmsNorm(x, weight_, eps_);
+}
+
+Dropout::Dropout(double p) : p_(p) {
+  if (p < 0.0 || p >= 1.0) {
+    throw Error(fmt::format("dropout: expected 0 <= p < 1, got {}", p));
+  }
+}
+
+Tensor Dropout::Forward(const Tensor& x, const ForwardContext&) {
+  return infini_train::Dropout(x, p_, training());
+}
+
+}  // namespace infini_train::nn

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+
+#include "infini_train/core/api.h"
+#include "infini_train/core/device/device.h"
+#include "infini_train/core/dtype.h"
+#include "infini_train/nn/module.h"
+
+/// Layers with parameters. Constructors allocate without initialising: whoever builds the model
+/// initialises or loads it.
+namespace infini_train::nn {
+
+/// Where and in which type a module's parameters live.
+struct TensorOptions {
+  Device device = {};
+  DataType dtype = DataType::kFloat32;
+};
+
+/// x [.., in_features] @ weight [out_features, in_features]ᵀ + bias [out_features].
+class INFINI_TRAIN_API Linear : public Module {
+ public:
+  Linear(std::int64_t in_features, std::int64_t out_features, bool bias,
+         TensorOptions options = {});
+
+  const Tensor& weight() const { return weight_; }
+  /// Undefined without a bias.
+  const Tensor& bias() const { return bias_; }
+
+ protected:
+  Tensor Forward(const Tensor& x, const ForwardContext& context) override;
+
+ private:
+  Tensor weight_;
+  Tensor bias_;
+};
+
+/// Rows of weight [num_embeddings, embedding_dim] for ids [..].
+class INFINI_TRAIN_API Embedding : public Module {
+ public:
+  Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim, TensorOptions options = {});
+
+  const Tensor& weight() const { return weight_; }
+
+ protected:
+  Tensor Forward(const Tensor& ids, const ForwardContext& context) override;
+
+ private:
+  Tensor weight_;
+};
+
+/// LayerNorm over the last dimension, with weight and (optional) bias.
+class INFINI_TRAIN_API LayerNorm : public Module {
+ public:
+  LayerNorm(std::int64_t hidden_size, double eps, bool bias = true, TensorOptions options = {});
+
+ protected:
+  Tensor Forward(const Tensor& x, const ForwardContext& context) override;
+
+ private:
+  Tensor weight_;
+  Tensor bias_;
+  double eps_;
+};
+
+/// RMSNorm over the last dimension, with weight.
+class INFINI_TRAIN_API RmsNorm : public Module {
+ public:
+  RmsNorm(std::int64_t hidden_size, double eps, TensorOptions options = {});
+
+ protected:
+  Tensor Forward(const Tensor& x, const ForwardContext& context) override;
+
+ private:
+  Tensor weight_;
+  double eps_;
+};
+
+/// Zeroes elements with probability p in training mode.
+class INFINI_TRAIN_API Dropout : public Module {
+ public:
+  /// Throws Error unless 0 <= p < 1.
+  explicit Dropout(double p);
+
+ protected:
+  Tensor Forward(const Tensor& x, const ForwardContext& context) override;
+
+ private:
+  double p_;
+};
+
+}  // namespace infini_train::nn

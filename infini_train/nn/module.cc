@@ -1,0 +1,176 @@
+#include "infini_train/nn/module.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <unordered_map>
+
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/error.h"
+
+namespace infini_train::nn {
+namespace {
+
+int NextHookId() {
+  static std::atomic<int> next{0};
+  return next++;
+}
+
+std::string Join(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
+
+}  // namespace
+
+Module::~Module() = default;
+
+Tensor Module::operator()(const Tensor& x, const ForwardContext& context) {
+  if (forward_pre_hooks_.empty() && forward_hooks_.empty()) return Forward(x, context);
+  Tensor input = x;
+  for (const auto& [id, hook] : forward_pre_hooks_) {
+    if (Tensor replaced = hook(*this, input); replaced.defined()) input = std::move(replaced);
+  }
+  Tensor output = Forward(input, context);
+  for (const auto& [id, hook] : forward_hooks_) {
+    if (Tensor replaced = hook(*this, input, output); replaced.defined()) {
+      output = std::move(replaced);
+    }
+  }
+  return output;
+}
+
+void Module::Visit(
+    const std::string& prefix,
+    const std::function<void(const std::string& prefix, const Module&)>& visitor) const {
+  visitor(prefix, *this);
+  for (const auto& [name, child] : children_)
+    child->Visit(Join(prefix, name), visitor);
+}
+
+NamedTensors Module::NamedParameters(bool with_ties) const {
+  NamedTensors result;
+  Visit("", [&](const std::string& prefix, const Module& module) {
+    for (const auto& [name, tensor] : module.parameters_) {
+      const bool seen = std::any_of(result.begin(), result.end(),
+                                    [&](const auto& e) { return e.second.IsSameAs(tensor); });
+      if (with_ties || !seen) result.emplace_back(Join(prefix, name), tensor);
+    }
+  });
+  return result;
+}
+
+std::vector<Tensor> Module::Parameters() const {
+  std::vector<Tensor> result;
+  for (auto& [name, tensor] : NamedParameters())
+    result.push_back(std::move(tensor));
+  return result;
+}
+
+NamedTensors Module::NamedBuffers() const {
+  NamedTensors result;
+  Visit("", [&](const std::string& prefix, const Module& module) {
+    for (const Buffer& buffer : module.buffers_) {
+      result.emplace_back(Join(prefix, buffer.name), buffer.tensor);
+    }
+  });
+  return result;
+}
+
+NamedTensors Module::StateDict() const {
+  NamedTensors result = NamedParameters();
+  Visit("", [&](const std::string& prefix, const Module& module) {
+    for (const Buffer& buffer : module.buffers_) {
+      if (buffer.persistent) result.emplace_back(Join(prefix, buffer.name), buffer.tensor);
+    }
+  });
+  return result;
+}
+
+void Module::LoadStateDict(const NamedTensors& state) const {
+  std::unordered_map<std::string, Tensor> given(state.begin(), state.end());
+  const NamedTensors own = StateDict();
+  std::vector<std::string> missing;
+  std::vector<std::string> misshapen;
+  std::vector<std::string> unexpected;
+  for (const auto& [name, tensor] : own) {
+    const auto found = given.find(name);
+    if (found == given.end()) {
+      missing.push_back(name);
+    } else if (!(found->second.shape() == tensor.shape())) {
+      misshapen.push_back(fmt::format("{} (expected {}, found {})", name, tensor.shape().ToString(),
+                                      found->second.shape().ToString()));
+    }
+  }
+  for (const auto& [name, tensor] : state) {
+    const bool known =
+        std::any_of(own.begin(), own.end(), [&](const auto& entry) { return entry.first == name; });
+    if (!known) unexpected.push_back(name);
+  }
+  if (!missing.empty() || !misshapen.empty() || !unexpected.empty()) {
+    std::string message = "state dict does not fit the model";
+    const auto list = [&](std::string_view title, const std::vector<std::string>& names) {
+      if (!names.empty()) message += fmt::format("; {}: {}", title, fmt::join(names, ", "));
+    };
+    list("missing", missing);
+    list("unexpected", unexpected);
+    list("wrong shape", misshapen);
+    throw Error(message);
+  }
+  NoGrad no_grad;
+  for (const auto& [name, tensor] : own)
+    CopyInPlace(tensor, given.at(name));
+}
+
+std::vector<std::pair<std::string, Module*>> Module::NamedModules() {
+  std::vector<std::pair<std::string, Module*>> result;
+  Visit("", [&](const std::string& prefix, const Module& module) {
+    result.emplace_back(prefix, const_cast<Module*>(&module));
+  });
+  return result;
+}
+
+void Module::Train(bool training) {
+  for (auto& [name, module] : NamedModules())
+    module->training_ = training;
+}
+
+void Module::ZeroGrad() const {
+  for (const auto& [name, parameter] : NamedParameters())
+    parameter.set_grad({});
+}
+
+int Module::RegisterForwardPreHook(ForwardPreHook hook) {
+  const int id = NextHookId();
+  forward_pre_hooks_.emplace(id, std::move(hook));
+  return id;
+}
+
+int Module::RegisterForwardHook(ForwardHook hook) {
+  const int id = NextHookId();
+  forward_hooks_.emplace(id, std::move(hook));
+  return id;
+}
+
+void Module::RemoveHook(int id) {
+  forward_pre_hooks_.erase(id);
+  forward_hooks_.erase(id);
+}
+
+Tensor Module::RegisterParameter(std::string name, Tensor tensor) {
+  tensor.set_requires_grad();
+  parameters_.emplace_back(std::move(name), tensor);
+  return tensor;
+}
+
+Tensor Module::RegisterBuffer(std::string name, Tensor tensor, bool persistent) {
+  buffers_.push_back({std::move(name), tensor, persistent});
+  return tensor;
+}
+
+void Module::AddChild(std::string name, std::shared_ptr<Module> module) {
+  children_.emplace_back(std::move(name), std::move(module));
+}
+
+}  // namespace infini_train::nn

@@ -1,0 +1,254 @@
+#include "infini_train/nn/transformer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "infini_train/autograd/backward.h"
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/error.h"
+#include "infini_train/nn/key_value_cache.h"
+
+namespace infini_train::nn {
+namespace {
+
+std::shared_ptr<Module> MakeNorm(const TransformerConfig& config, TensorOptions options) {
+  if (config.norm == NormType::kLayerNorm) {
+    return std::make_shared<LayerNorm>(config.hidden_size, config.norm_eps, true, options);
+  }
+  return std::make_shared<RmsNorm>(config.hidden_size, config.norm_eps, options);
+}
+
+/// Heads [first, first + count) of packed [B, T, heads * D] as [B, count, T, D].
+Tensor TakeHeads(const Tensor& packed, std::int64_t first, std::int64_t count,
+                 std::int64_t head_dim) {
+  const Tensor part = Slice(packed, 2, first * head_dim, (first + count) * head_dim);
+  return Transpose(Reshape(part, {packed.size(0), packed.size(1), count, head_dim}), 1, 2);
+}
+
+}  // namespace
+
+CausalSelfAttention::CausalSelfAttention(const TransformerConfig& config, std::int64_t layer_index,
+                                         std::shared_ptr<const RotaryTable> rotary,
+                                         TensorOptions options)
+    : config_(config),
+      layer_index_(layer_index),
+      scale_(config.scale_attention ? 1.0 / std::sqrt(static_cast<double>(config.head_dim)) : 1.0),
+      rotary_(std::move(rotary)) {
+  if (config.scale_attention_by_inverse_layer_index) {
+    scale_ /= static_cast<double>(layer_index + 1);
+  }
+  const std::int64_t heads = config.num_attention_heads + 2 * config.num_key_value_heads;
+  c_attn_ =
+      RegisterModule("c_attn", std::make_shared<Linear>(config.hidden_size, heads * config.head_dim,
+                                                        config.attention_bias, options));
+  c_proj_ = RegisterModule(
+      "c_proj",
+      std::make_shared<Linear>(config.num_attention_heads * config.head_dim, config.hidden_size,
+                               config.attention_output_bias, options));
+  if (config.query_key_norm) {
+    q_norm_ = RegisterModule("q_norm",
+                             std::make_shared<RmsNorm>(config.head_dim, config.norm_eps, options));
+    k_norm_ = RegisterModule("k_norm",
+                             std::make_shared<RmsNorm>(config.head_dim, config.norm_eps, options));
+  }
+  resid_dropout_ =
+      RegisterModule("resid_dropout", std::make_shared<Dropout>(config.residual_dropout));
+}
+
+AttentionParams CausalSelfAttention::Params() const {
+  return {.scale = scale_,
+          .causal = true,
+          .sliding_window = config_.sliding_window,
+          .dropout_p = training() ? config_.attention_dropout : 0.0,
+          .dropout_state = {}};
+}
+
+Tensor CausalSelfAttention::AttendByHeads(const Tensor& qkv, const ForwardContext& context) const {
+  const std::int64_t num_heads = config_.num_attention_heads;
+  const std::int64_t num_kv_heads = config_.num_key_value_heads;
+  Tensor q = TakeHeads(qkv, 0, num_heads, config_.head_dim);
+  Tensor k = TakeHeads(qkv, num_heads, num_kv_heads, config_.head_dim);
+  Tensor v = TakeHeads(qkv, num_heads + num_kv_heads, num_kv_heads, config_.head_dim);
+  if (q_norm_) {
+    q = (*q_norm_)(q);
+    k = (*k_norm_)(k);
+  }
+  if (rotary_) {
+    const auto [cos, sin] = rotary_->Rows(context.position_offset, qkv.size(1));
+    q = Rotary(q, cos, sin);
+    k = Rotary(k, cos, sin);
+  }
+  if (context.cache != nullptr) std::tie(k, v) = context.cache->Append(layer_index_, k, v);
+  const Tensor out = ScaledDotProductAttention(q, k, v, Params());
+  return Reshape(Transpose(out, 1, 2), {qkv.size(0), qkv.size(1), num_heads * config_.head_dim});
+}
+
+Tensor CausalSelfAttention::Forward(const Tensor& x, const ForwardContext& context) {
+  const Tensor qkv = (*c_attn_)(x, context);
+  Tensor out;
+  if (q_norm_ || rotary_ || context.cache != nullptr) {
+    out = AttendByHeads(qkv, context);
+  } else {
+    out = PackedAttention(qkv, config_.num_attention_heads, config_.num_key_value_heads, Params());
+  }
+  return (*resid_dropout_)((*c_proj_)(out, context), context);
+}
+
+Mlp::Mlp(const TransformerConfig& config, TensorOptions options) : activation_(config.activation) {
+  const std::int64_t width =
+      (activation_ == Activation::kSwiGlu ? 2 : 1) * config.intermediate_size;
+  c_fc_ = RegisterModule(
+      "c_fc", std::make_shared<Linear>(config.hidden_size, width, config.mlp_bias, options));
+  c_proj_ = RegisterModule("c_proj",
+                           std::make_shared<Linear>(config.intermediate_size, config.hidden_size,
+                                                    config.mlp_bias, options));
+  dropout_ = RegisterModule("dropout", std::make_shared<Dropout>(config.residual_dropout));
+}
+
+Tensor Mlp::Forward(const Tensor& x, const ForwardContext& context) {
+  Tensor hidden = (*c_fc_)(x, context);
+  switch (activation_) {
+    case Activation::kGelu:
+      hidden = Gelu(hidden, GeluApproximation::kNone);
+      break;
+    case Activation::kGeluTanh:
+      hidden = Gelu(hidden, GeluApproximation::kTanh);
+      break;
+    case Activation::kRelu:
+      hidden = Clamp(hidden, 0.0, std::numeric_limits<double>::infinity());
+      break;
+    case Activation::kSwiGlu:
+      hidden = SwiGlu(hidden);
+      break;
+  }
+  return (*dropout_)((*c_proj_)(hidden, context), context);
+}
+
+TransformerBlock::TransformerBlock(const TransformerConfig& config, std::int64_t layer_index,
+                                   std::shared_ptr<const RotaryTable> rotary,
+                                   TensorOptions options) {
+  ln_1_ = RegisterModule("ln_1", MakeNorm(config, options));
+  attn_ = RegisterModule("attn", std::make_shared<CausalSelfAttention>(config, layer_index,
+                                                                       std::move(rotary), options));
+  ln_2_ = RegisterModule("ln_2", MakeNorm(config, options));
+  mlp_ = RegisterModule("mlp", std::make_shared<Mlp>(config, options));
+}
+
+Tensor TransformerBlock::Forward(const Tensor& x, const ForwardContext& context) {
+  const Tensor middle = x + (*attn_)((*ln_1_)(x, context), context);
+  return middle + (*mlp_)((*ln_2_)(middle, context), context);
+}
+
+Transformer::Transformer(const TransformerConfig& config, TensorOptions options) : config_(config) {
+  config.Validate();
+  wte_ = RegisterModule(
+      "wte", std::make_shared<Embedding>(config.vocab_size, config.hidden_size, options));
+  std::shared_ptr<const RotaryTable> rotary;
+  if (config.position_embedding == PositionEmbedding::kLearned) {
+    wpe_ = RegisterModule("wpe", std::make_shared<Embedding>(config.max_position_embeddings,
+                                                             config.hidden_size, options));
+  } else {
+    rotary = std::make_shared<RotaryTable>(config, options.device);
+  }
+  drop_ = RegisterModule("drop", std::make_shared<Dropout>(config.embedding_dropout));
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    blocks_.push_back(RegisterModule(
+        fmt::format("h.{}", i), std::make_shared<TransformerBlock>(config, i, rotary, options)));
+  }
+  ln_f_ = RegisterModule("ln_f", MakeNorm(config, options));
+  if (!config.tie_word_embeddings) {
+    lm_head_ = RegisterModule(
+        "lm_head", std::make_shared<Linear>(config.hidden_size, config.vocab_size, false, options));
+  }
+}
+
+const Tensor& Transformer::head_weight() const {
+  return lm_head_ ? lm_head_->weight() : wte_->weight();
+}
+
+void Transformer::InitializeParameters(Generator& generator) const {
+  NoGrad no_grad;
+  const double residual_stddev =
+      config_.initializer_range / std::sqrt(2.0 * static_cast<double>(config_.num_hidden_layers));
+  std::vector<Tensor> residual_weights;
+  for (const auto& block : blocks_) {
+    residual_weights.push_back(block->attention().output_projection().weight());
+    residual_weights.push_back(block->mlp().output_projection().weight());
+  }
+  for (const auto& [name, parameter] : NamedParameters()) {
+    if (parameter.rank() == 1) {
+      FillInPlace(parameter, name.ends_with(".bias") ? 0 : 1);
+      continue;
+    }
+    const bool residual =
+        std::any_of(residual_weights.begin(), residual_weights.end(),
+                    [&](const Tensor& weight) { return weight.IsSameAs(parameter); });
+    CopyInPlace(parameter, Normal(parameter.shape(), 0.0,
+                                  residual ? residual_stddev : config_.initializer_range,
+                                  DataType::kFloat32, parameter.device(), &generator));
+  }
+}
+
+Tensor Transformer::RunBlocks(Tensor x, const ForwardContext& context) {
+  const auto run = [&](Tensor value, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i)
+      value = (*blocks_[i])(value, context);
+    return value;
+  };
+  using Method = ActivationCheckpointing::Method;
+  if (checkpointing_.method == Method::kNone || !autograd::GradEnabled()) {
+    return run(std::move(x), 0, blocks_.size());
+  }
+  const bool uniform = checkpointing_.method == Method::kUniform;
+  const std::size_t group = uniform ? static_cast<std::size_t>(checkpointing_.num_layers) : 1;
+  const std::size_t checkpointed =
+      uniform ? blocks_.size()
+              : std::min(blocks_.size(), static_cast<std::size_t>(checkpointing_.num_layers));
+  for (std::size_t begin = 0; begin < checkpointed; begin += group) {
+    const std::size_t end = std::min(begin + group, checkpointed);
+    const auto function = [this, begin, end](const std::vector<Tensor>& inputs) {
+      Tensor value = inputs[0];
+      for (std::size_t i = begin; i < end; ++i)
+        value = (*blocks_[i])(value);
+      return std::vector<Tensor>{value};
+    };
+    x = Checkpoint(function, {x})[0];
+  }
+  return run(std::move(x), checkpointed, blocks_.size());
+}
+
+Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& context) {
+  if (ids.rank() != 2) {
+    throw Error(
+        fmt::format("expected token ids [batch, sequence], got {}", ids.shape().ToString()));
+  }
+  ForwardContext pass = context;
+  if (pass.cache != nullptr) pass.position_offset = pass.cache->length();
+  const std::int64_t tokens = ids.size(1);
+  if (pass.position_offset + tokens > config_.max_position_embeddings) {
+    throw Error(fmt::format("expected at most {} positions (max_position_embeddings), got {}",
+                            config_.max_position_embeddings, pass.position_offset + tokens));
+  }
+  Tensor x = (*wte_)(ids, pass);
+  if (wpe_) {
+    x = x + Slice(wpe_->weight(), 0, pass.position_offset, pass.position_offset + tokens);
+  }
+  x = RunBlocks((*drop_)(x, pass), pass);
+  if (pass.cache != nullptr) pass.cache->Advance(tokens);
+  return (*ln_f_)(x, pass);
+}
+
+Tensor Transformer::Forward(const Tensor& ids, const ForwardContext& context) {
+  return infini_train::Linear(HiddenStates(ids, context), head_weight());
+}
+
+Tensor Transformer::Loss(const Tensor& ids, const Tensor& targets, double scale) {
+  return LinearCrossEntropy(HiddenStates(ids), head_weight(), targets, scale);
+}
+
+}  // namespace infini_train::nn

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "infini_train/core/api.h"
+#include "infini_train/core/generator.h"
+#include "infini_train/nn/layers.h"
+#include "infini_train/nn/module.h"
+#include "infini_train/nn/rotary_embedding.h"
+#include "infini_train/nn/transformer_config.h"
+#include "infini_train/ops/params.h"
+
+/// The one decoder-only transformer; a model family is a TransformerConfig. Parameter names are
+/// GPT-2's: wte, wpe, h.{i}.ln_1, h.{i}.attn.c_attn, h.{i}.attn.c_proj, h.{i}.ln_2, h.{i}.mlp.c_fc,
+/// h.{i}.mlp.c_proj, ln_f, lm_head. c_attn packs the rows [query | key | value], a gated c_fc
+/// [gate | up].
+namespace infini_train::nn {
+
+/// x [B, T, C] to [B, T, C].
+class INFINI_TRAIN_API CausalSelfAttention : public Module {
+ public:
+  CausalSelfAttention(const TransformerConfig& config, std::int64_t layer_index,
+                      std::shared_ptr<const RotaryTable> rotary, TensorOptions options);
+
+  const Linear& output_projection() const { return *c_proj_; }
+
+ protected:
+  Tensor Forward(const Tensor& x, const ForwardContext& context) override;
+
+ private:
+  AttentionParams Params() const;
+  /// Applies norms, positions and the cache to the heads of qkv: [B, T, H D].
+  Tensor AttendByHeads(const Tensor& qkv, const ForwardContext& context) const;
+
+  TransformerConfig config_;
+  std::int64_t layer_index_;
+  double scale_;
+  std::shared_ptr<const RotaryTable> rotary_;
+  std::shared_ptr<Linear> c_attn_;
+  std::shared_ptr<Linear> c_proj_;
+  std::shared_ptr<RmsNorm> q_norm_;
+  std::shared_ptr<RmsNorm> k_norm_;
+  std::shared_ptr<Dropout> resid_dropout_;
+};
+
+/// x [.., C] to [.., C] by an inner width of intermediate_size.
+class INFINI_TRAIN_API Mlp : public Module {
+ public:
+  Mlp(const TransformerConfig& config, TensorOptions options);
+
+  const Linear& output_projection() const { return *c_proj_; }
+
+ protected:
+  Tensor Forward(const Tensor& x, const ForwardContext& context) override;
+
+ private:
+  Activation activation_;
+  std::shared_ptr<Linear> c_fc_;
+  std::shared_ptr<Linear> c_proj_;
+  std::shared_ptr<Dropout> dropout_;
+};
+
+class INFINI_TRAIN_API TransformerBlock : public Module {
+ public:
+  TransformerBlock(const TransformerConfig& config, std::int64_t layer_index,
+                   std::shared_ptr<const RotaryTable> rotary, TensorOptions options);
+
+  const CausalSelfAttention& attention() const { return *attn_; }
+  const Mlp& mlp() const { return *mlp_; }
+
+ protected:
+  Tensor Forward(const Tensor& x, const ForwardContext& context) override;
+
+ private:
+  std::shared_ptr<Module> ln_1_;
+  std::shared_ptr<CausalSelfAttention> attn_;
+  std::shared_ptr<Module> ln_2_;
+  std::shared_ptr<Mlp> mlp_;
+};
+
+/// Which layers drop their activations in forward and compute them again in backward.
+struct ActivationCheckpointing {
+  enum class Method : std::uint8_t {
+    kNone,
+    kUniform,  ///< every group of `num_layers` layers is one checkpoint
+    kBlock,    ///< the first `num_layers` layers, each on its own
+  };
+  Method method = Method::kNone;
+  std::int64_t num_layers = 1;
+};
+
+/// Token ids [B, T] to logits [B, T, V].
+class INFINI_TRAIN_API Transformer : public Module {
+ public:
+  /// Allocates; call InitializeParameters or load a checkpoint. Throws Error on a bad
+  /// configuration.
+  explicit Transformer(const TransformerConfig& config, TensorOptions options = {});
+
+  const TransformerConfig& config() const { return config_; }
+  /// The projection from hidden states to logits [V, C].
+  const Tensor& head_weight() const;
+
+  /// Weights from N(0, initializer_range), projections back into the residual stream from
+  /// N(0, initializer_range / √(2 layers)), biases 0, norm weights 1 (Radford et al. 2019). Equal
+  /// on every device for equal generator states.
+  void InitializeParameters(Generator& generator) const;
+
+  /// Hidden states [B, T, C] after the final norm. Throws Error when positions exceed
+  /// max_position_embeddings or an id is not below vocab_size.
+  Tensor HiddenStates(const Tensor& ids, const ForwardContext& context = {});
+
+  /// scale * sum of cross-entropies of the next-token targets [B, T]; targets of
+  /// kDefaultIgnoreIndex do not count. Logits are never held as a whole.
+  Tensor Loss(const Tensor& ids, const Tensor& targets, double scale);
+
+  void set_activation_checkpointing(ActivationCheckpointing value) { checkpointing_ = value; }
+
+ protected:
+  Tensor Forward(const Tensor& ids, const ForwardContext& context) override;
+
+ private:
+  Tensor RunBlocks(Tensor x, const ForwardContext& context);
+
+  TransformerConfig config_;
+  ActivationCheckpointing checkpointing_;
+  std::shared_ptr<Embedding> wte_;
+  std::shared_ptr<Embedding> wpe_;
+  std::shared_ptr<Dropout> drop_;
+  std::vector<std::shared_ptr<TransformerBlock>> blocks_;
+  std::shared_ptr<Module> ln_f_;
+  std::shared_ptr<Linear> lm_head_;
+};
+
+}  // namespace infini_train::nn
