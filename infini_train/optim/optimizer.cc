@@ -1,0 +1,218 @@
+#include "infini_train/optim/optimizer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/error.h"
+#include "infini_train/ops/dispatch.h"
+
+namespace infini_train::optim {
+namespace {
+
+DataType StateDataType(const Tensor& parameter) {
+  return parameter.dtype() == DataType::kFloat64 ? DataType::kFloat64 : DataType::kFloat32;
+}
+
+bool NeedsMaster(const Tensor& parameter) {
+  return parameter.dtype() == DataType::kBFloat16 || parameter.dtype() == DataType::kFloat16;
+}
+
+/// float64 numbers that a step needs, the last one being the gradient factor, on the device.
+Tensor StepScalars(std::vector<double> values, const Tensor& gradient_factor, Device device) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  const Tensor scalars = To(Tensor::FromVector(values, {count}), device);
+  if (gradient_factor.defined()) CopyInPlace(Select(scalars, 0, count - 1), gradient_factor);
+  return scalars;
+}
+
+std::vector<Tensor> GradientsOf(const std::vector<Tensor>& parameters) {
+  std::vector<Tensor> grads;
+  for (const Tensor& parameter : parameters) {
+    if (parameter.grad().defined()) grads.push_back(parameter.grad());
+  }
+  return grads;
+}
+
+}  // namespace
+
+std::vector<ParameterGroup> DecayMatricesOnly(const NamedTensors& parameters, double weight_decay) {
+  ParameterGroup matrices{{}, weight_decay};
+  ParameterGroup vectors{{}, 0.0};
+  for (const auto& entry : parameters) {
+    (entry.second.rank() >= 2 ? matrices : vectors).parameters.push_back(entry);
+  }
+  return {matrices, vectors};
+}
+
+Optimizer::Optimizer(std::vector<ParameterGroup> groups, std::vector<std::string> state_kinds)
+    : state_kinds_(std::move(state_kinds)) {
+  std::unordered_set<std::string> names;
+  NoGrad no_grad;
+  for (ParameterGroup& settings : groups) {
+    Group group;
+    group.states.resize(state_kinds_.size());
+    bool any_master = false;
+    for (const auto& [name, parameter] : settings.parameters) {
+      if (!names.insert(name).second) {
+        throw Error(fmt::format("optimizer: parameter {} is listed twice", name));
+      }
+      for (auto& list : group.states) {
+        list.push_back(Zeros(parameter.shape(), StateDataType(parameter), parameter.device()));
+      }
+      const bool master = NeedsMaster(parameter);
+      group.masters.push_back(master ? To(parameter, DataType::kFloat32) : Tensor());
+      any_master |= master;
+    }
+    if (!any_master) group.masters.clear();
+    group.settings = std::move(settings);
+    groups_.push_back(std::move(group));
+  }
+}
+
+Optimizer::~Optimizer() = default;
+
+void Optimizer::Step(double learning_rate, const Tensor& gradient_factor) {
+  NoGrad no_grad;
+  ++step_;
+  for (const Group& group : groups_) {
+    Batch batch;
+    batch.states.resize(state_kinds_.size());
+    for (std::size_t i = 0; i < group.settings.parameters.size(); ++i) {
+      const Tensor& parameter = group.settings.parameters[i].second;
+      if (!parameter.grad().defined()) continue;
+      batch.params.push_back(parameter);
+      batch.grads.push_back(parameter.grad());
+      for (std::size_t kind = 0; kind < state_kinds_.size(); ++kind) {
+        batch.states[kind].push_back(group.states[kind][i]);
+      }
+      if (!group.masters.empty()) batch.masters.push_back(group.masters[i]);
+    }
+    if (!batch.params.empty()) {
+      Update(batch, group.settings.weight_decay, learning_rate, gradient_factor);
+    }
+  }
+}
+
+void Optimizer::ZeroGrad() const {
+  for (const Tensor& parameter : Parameters())
+    parameter.set_grad({});
+}
+
+std::vector<Tensor> Optimizer::Parameters() const {
+  std::vector<Tensor> result;
+  for (const Group& group : groups_) {
+    for (const auto& [name, parameter] : group.settings.parameters)
+      result.push_back(parameter);
+  }
+  return result;
+}
+
+template <typename Visitor>
+void Optimizer::VisitState(Visitor visitor) const {
+  for (const Group& group : groups_) {
+    for (std::size_t i = 0; i < group.settings.parameters.size(); ++i) {
+      const std::string& name = group.settings.parameters[i].first;
+      for (std::size_t kind = 0; kind < state_kinds_.size(); ++kind) {
+        visitor(state_kinds_[kind] + "." + name, group.states[kind][i]);
+      }
+      if (!group.masters.empty() && group.masters[i].defined()) {
+        visitor("master." + name, group.masters[i]);
+      }
+    }
+  }
+}
+
+NamedTensors Optimizer::StateDict() const {
+  NamedTensors result;
+  VisitState(
+      [&](const std::string& name, const Tensor& tensor) { result.emplace_back(name, tensor); });
+  return result;
+}
+
+void Optimizer::LoadStateDict(const NamedTensors& state, std::int64_t step) {
+  std::unordered_map<std::string, Tensor> given(state.begin(), state.end());
+  std::vector<std::string> problems;
+  VisitState([&](const std::string& name, const Tensor& tensor) {
+    const auto found = given.find(name);
+    if (found == given.end()) {
+      problems.push_back(fmt::format("{} is missing", name));
+      return;
+    }
+    const Tensor& value = found->second;
+    if (!(value.shape() == tensor.shape()) || value.dtype() != tensor.dtype()) {
+      problems.push_back(fmt::format("{}: expected {} {}, found {} {}", name,
+                                     ToString(tensor.dtype()), tensor.shape().ToString(),
+                                     ToString(value.dtype()), value.shape().ToString()));
+    }
+    given.erase(found);
+  });
+  for (const auto& [name, tensor] : state) {
+    if (given.contains(name)) problems.push_back(fmt::format("{} is unexpected", name));
+  }
+  if (step < 0) problems.push_back(fmt::format("expected a step of 0 or more, found {}", step));
+  if (!problems.empty()) {
+    throw Error(fmt::format("optimizer state does not fit: {}", fmt::join(problems, "; ")));
+  }
+  NoGrad no_grad;
+  const std::unordered_map<std::string, Tensor> values(state.begin(), state.end());
+  VisitState(
+      [&](const std::string& name, const Tensor& tensor) { CopyInPlace(tensor, values.at(name)); });
+  step_ = step;
+}
+
+AdamW::AdamW(std::vector<ParameterGroup> groups, Options options)
+    : Optimizer(std::move(groups), {"exp_avg", "exp_avg_sq"}), options_(options) {}
+
+void AdamW::Update(Batch& batch, double weight_decay, double learning_rate,
+                   const Tensor& gradient_factor) {
+  const auto t = static_cast<double>(step());
+  const Tensor scalars = StepScalars(
+      {learning_rate, 1.0 - std::pow(options_.beta1, t), 1.0 - std::pow(options_.beta2, t), 1.0},
+      gradient_factor, batch.params.front().device());
+  const AdamWParams hyper{options_.beta1, options_.beta2, options_.eps, weight_decay};
+  Call<op::AdamW>(batch.params, batch.grads, batch.states[0], batch.states[1], batch.masters,
+                  scalars, hyper);
+}
+
+Sgd::Sgd(std::vector<ParameterGroup> groups, Options options)
+    : Optimizer(std::move(groups), options.momentum == 0.0
+                                       ? std::vector<std::string>{}
+                                       : std::vector<std::string>{"momentum_buffer"}),
+      options_(options) {}
+
+void Sgd::Update(Batch& batch, double weight_decay, double learning_rate,
+                 const Tensor& gradient_factor) {
+  const Tensor scalars =
+      StepScalars({learning_rate, 1.0}, gradient_factor, batch.params.front().device());
+  const SgdParams hyper{options_.momentum, options_.dampening, weight_decay, options_.nesterov,
+                        step() == 1};
+  std::vector<Tensor> no_buffers;
+  Call<op::Sgd>(batch.params, batch.grads, batch.states.empty() ? no_buffers : batch.states[0],
+                batch.masters, scalars, hyper);
+}
+
+GradientNorm ComputeGradientNorm(const std::vector<Tensor>& parameters, double max_norm) {
+  NoGrad no_grad;
+  const std::vector<Tensor> grads = GradientsOf(parameters);
+  const Device device = parameters.empty() ? Device() : parameters.front().device();
+  GradientNorm result{Zeros({}, DataType::kFloat32, device), {}};
+  Call<op::GlobalNorm>(result.norm, grads);
+  result.factor = max_norm > 0.0
+                      ? Clamp(Div(Scalar(max_norm), Add(result.norm, Scalar(1e-6))), 0.0, 1.0)
+                      : Ones({}, DataType::kFloat32, device);
+  return result;
+}
+
+Tensor ClipGradNorm(const std::vector<Tensor>& parameters, double max_norm) {
+  const GradientNorm result = ComputeGradientNorm(parameters, max_norm);
+  std::vector<Tensor> grads = GradientsOf(parameters);
+  Call<op::ScaleAll>(grads, result.factor);
+  return result.norm;
+}
+
+}  // namespace infini_train::optim
