@@ -6,36 +6,23 @@
 #include <queue>
 #include <unordered_map>
 
+#include "infini_train/autograd/functions/helpers.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/core/autograd_meta.h"
 #include "infini_train/core/error.h"
-#include "infini_train/core/storage.h"
 #include "infini_train/ops/dispatch.h"
 
 namespace infini_train {
 namespace autograd {
 namespace {
 
-/// Whether nobody else can see the tensor's memory and it is all used, so that it may be written or
-/// kept.
-bool OwnsItsMemory(const Tensor& tensor) {
-  return tensor.use_count() == 1 && tensor.storage().use_count() == 1 && tensor.IsContiguous() &&
-         tensor.storage()->bytes() == tensor.nbytes();
-}
-
-Tensor CopyOf(const Tensor& tensor) {
-  Tensor copy = Tensor::EmptyLike(tensor);
-  Call<op::Copy>(copy, tensor);
-  return copy;
-}
-
 /// sum += term, in place where that is safe.
 void AddInto(Tensor& sum, Tensor term) {
   if (!sum.defined()) {
     sum = std::move(term);
-  } else if (OwnsItsMemory(sum)) {
+  } else if (raw::OwnsItsMemory(sum)) {
     Call<op::Add>(sum, sum, term);
-  } else if (OwnsItsMemory(term)) {
+  } else if (raw::OwnsItsMemory(term)) {
     Call<op::Add>(term, sum, term);
     sum = std::move(term);
   } else {
@@ -57,7 +44,7 @@ void AccumulateIntoLeaf(const Tensor& leaf, Tensor grad) {
   CheckGradient(grad, leaf);
   AutogradMeta& meta = *leaf.autograd_meta();
   if (!meta.grad.defined()) {
-    meta.grad = OwnsItsMemory(grad) ? std::move(grad) : CopyOf(grad);
+    meta.grad = raw::OwnsItsMemory(grad) ? std::move(grad) : raw::Clone(grad);
   } else {
     // In place even where others see it: grad() is one buffer for the life of a step.
     Call<op::Add>(meta.grad, meta.grad, grad);
@@ -201,7 +188,7 @@ void Backward(TensorList outputs, TensorList grad_outputs, bool retain_graph) {
     if (meta.grad_fn) {
       roots.push_back({{meta.grad_fn, meta.output_index}, grad_outputs[i]});
     } else {
-      autograd::AccumulateIntoLeaf(output, autograd::CopyOf(grad_outputs[i]));
+      autograd::AccumulateIntoLeaf(output, raw::Clone(grad_outputs[i]));
     }
   }
   autograd::Engine(retain_graph).Run(std::move(roots));
@@ -247,7 +234,7 @@ void RetainGrad(const Tensor& tensor) {
   if (tensor.is_leaf()) return;
   // Without the handle a tensor would keep itself alive through its own graph.
   RegisterHook(tensor, [weak = WeakTensor(tensor)](const Tensor& grad) {
-    if (const Tensor alive = weak.Lock(); alive.defined()) alive.set_grad(autograd::CopyOf(grad));
+    if (const Tensor alive = weak.Lock(); alive.defined()) alive.set_grad(raw::Clone(grad));
     return Tensor();
   });
 }

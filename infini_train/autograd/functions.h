@@ -88,12 +88,14 @@ INFINI_TRAIN_API Tensor Stack(const std::vector<Tensor>& xs, int dim);
 INFINI_TRAIN_API Tensor Add(const Tensor& a, const Tensor& b);
 INFINI_TRAIN_API Tensor Sub(const Tensor& a, const Tensor& b);
 INFINI_TRAIN_API Tensor Mul(const Tensor& a, const Tensor& b);
+// Div and Pow of integers give float32.
 INFINI_TRAIN_API Tensor Div(const Tensor& a, const Tensor& b);
 INFINI_TRAIN_API Tensor Pow(const Tensor& a, const Tensor& b);
 /// Equal elements share the gradient evenly.
 INFINI_TRAIN_API Tensor Maximum(const Tensor& a, const Tensor& b);
 INFINI_TRAIN_API Tensor Minimum(const Tensor& a, const Tensor& b);
-// With a number. An integer tensor stays one with an integer number, else the result is float32.
+// With a number. An integer tensor stays one with an integer number (bool becomes int64), else the
+// result is float32.
 INFINI_TRAIN_API Tensor Add(const Tensor& a, Scalar b);
 INFINI_TRAIN_API Tensor Sub(const Tensor& a, Scalar b);
 INFINI_TRAIN_API Tensor Sub(Scalar a, const Tensor& b);
@@ -184,7 +186,8 @@ inline Tensor operator-(const Tensor& x) {
   return Neg(x);
 }
 
-// ---- In place (see autograd::CheckInPlace for what is refused) ----
+// ---- In place. Refused: what autograd::CheckInPlace refuses, expanded tensors, and values with a
+// history into memory that tensors without one share. ----
 
 /// x = value
 INFINI_TRAIN_API void FillInPlace(const Tensor& x, Scalar value);
@@ -197,6 +200,7 @@ INFINI_TRAIN_API void MulInPlace(const Tensor& x, Scalar factor);
 
 // ---- Reductions. No dims means all of them. ----
 
+/// Integers sum to int64.
 INFINI_TRAIN_API Tensor Sum(const Tensor& x, const std::vector<int>& dims = {},
                             bool keepdim = false);
 INFINI_TRAIN_API Tensor Mean(const Tensor& x, const std::vector<int>& dims = {},
@@ -209,6 +213,7 @@ INFINI_TRAIN_API Tensor Min(const Tensor& x, const std::vector<int>& dims = {},
 /// Position of the first largest (smallest) element along dim, int64.
 INFINI_TRAIN_API Tensor ArgMax(const Tensor& x, int dim, bool keepdim = false);
 INFINI_TRAIN_API Tensor ArgMin(const Tensor& x, int dim, bool keepdim = false);
+/// Running sum along dim; integers sum to int64.
 INFINI_TRAIN_API Tensor CumSum(const Tensor& x, int dim);
 INFINI_TRAIN_API Tensor Softmax(const Tensor& x, int dim);
 INFINI_TRAIN_API Tensor LogSoftmax(const Tensor& x, int dim);

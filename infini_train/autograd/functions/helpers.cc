@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <utility>
 
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/core/error.h"
-#include "infini_train/ops/dispatch.h"
+#include "infini_train/core/storage.h"
 
 namespace infini_train {
 namespace {
@@ -111,6 +112,14 @@ Tensor Expand(const Tensor& x, const Dims& shape) {
   return x.AsStrided(shape, strides, x.offset());
 }
 
+Tensor Transpose(const Tensor& x, int dim0, int dim1) {
+  Dims shape = x.shape();
+  Dims strides = x.strides();
+  std::swap(shape[dim0], shape[dim1]);
+  std::swap(strides[dim0], strides[dim1]);
+  return x.AsStrided(shape, strides, x.offset());
+}
+
 Tensor Narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length) {
   Dims shape = x.shape();
   shape[dim] = length;
@@ -137,6 +146,15 @@ Tensor Zeros(const Dims& shape, DataType dtype, Device device) {
   Tensor result = Tensor::Empty(shape, dtype, device);
   Call<op::Fill>(result, Scalar(0));
   return result;
+}
+
+bool OwnsItsMemory(const Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.storage().use_count() == 1 && tensor.IsContiguous() &&
+         tensor.storage()->bytes() == tensor.nbytes();
+}
+
+Tensor BufferFor(const Tensor& grad) {
+  return OwnsItsMemory(grad) ? grad : Tensor::EmptyLike(grad);
 }
 
 }  // namespace raw

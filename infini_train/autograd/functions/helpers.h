@@ -4,7 +4,9 @@
 
 #include "infini_train/core/dims.h"
 #include "infini_train/core/dtype.h"
+#include "infini_train/core/scalar.h"
 #include "infini_train/core/tensor.h"
+#include "infini_train/ops/dispatch.h"
 
 /// What the function files share. `raw` functions compute without recording; they are for use
 /// inside functions and their backward.
@@ -14,6 +16,9 @@ namespace raw {
 
 /// Converted on the same device; the same tensor when it has that type.
 Tensor To(Tensor x, DataType dtype);
+/// A row-major copy on another device, in order of both devices' current streams; the same tensor
+/// when it is there already.
+Tensor To(const Tensor& x, Device device);
 /// Row-major; the same tensor when it is already.
 Tensor Contiguous(Tensor x);
 /// A row-major copy.
@@ -22,6 +27,8 @@ Tensor Clone(const Tensor& x);
 Tensor Reshape(const Tensor& x, const Dims& shape);
 /// Broadcast view. Throws Error when x does not broadcast to `shape`.
 Tensor Expand(const Tensor& x, const Dims& shape);
+/// The view with two dimensions (not negative) exchanged.
+Tensor Transpose(const Tensor& x, int dim0, int dim1);
 /// The view of [start, start + length) along dim (not negative).
 Tensor Narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length);
 /// Sums the dimensions that were broadcast to get from `shape` to grad's shape: the backward of
@@ -29,9 +36,42 @@ Tensor Narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length)
 Tensor SumToShape(const Tensor& grad, const Dims& shape);
 Tensor Zeros(const Dims& shape, DataType dtype, Device device);
 
+/// Whether nobody else can see the tensor's memory and it is all used, so that it may be written or
+/// kept.
+bool OwnsItsMemory(const Tensor& tensor);
+/// Memory for the result of elementwise work on `grad`: grad's own where nobody else can see it,
+/// else fresh.
+Tensor BufferFor(const Tensor& grad);
+
 }  // namespace raw
 
 namespace detail {
+
+/// Call<Op> as a plain function, for tables.
+template <typename Op>
+inline constexpr auto kCall = &Caller<Op, typename Op::Fn>::Call;
+
+/// Shape and type of an operand, to which its gradient returns after broadcasting and promotion.
+struct GradTarget {
+  explicit GradTarget(const Tensor& x) : shape(x.shape()), dtype(x.dtype()) {}
+  Tensor From(const Tensor& grad) const { return raw::To(raw::SumToShape(grad, shape), dtype); }
+
+  Dims shape;
+  DataType dtype;
+};
+
+/// x converted and broadcast: the other way.
+inline Tensor AsOperand(const Tensor& x, const Dims& shape, DataType dtype) {
+  return raw::Expand(raw::To(x, dtype), shape);
+}
+
+/// The type in which a tensor meets a number: an integer tensor stays one with an integer (bool
+/// becomes int64), else it becomes float32.
+inline DataType TypeWithNumber(DataType dtype, Scalar number) {
+  if (IsFloatingPoint(dtype)) return dtype;
+  if (!number.is_integer()) return DataType::kFloat32;
+  return dtype == DataType::kBool ? DataType::kInt64 : dtype;
+}
 
 /// Throws Error unless x has a floating type.
 void CheckFloating(std::string_view name, const Tensor& x);
