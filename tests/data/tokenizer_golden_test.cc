@@ -1,0 +1,65 @@
+// Agreement with Hugging Face's `tokenizers`, whose ids tests/data/golden/generate.py recorded.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "infini_train/data/tokenizer.h"
+#include "infini_train/data/unicode/unicode.h"
+
+namespace infini_train {
+namespace {
+
+class TokenizerGolden : public ::testing::TestWithParam<const char*> {
+ protected:
+  static nlohmann::json Samples() {
+    std::ifstream file(std::string(GOLDEN_FOLDER) + "/samples.json");
+    return nlohmann::json::parse(file);
+  }
+};
+
+TEST_P(TokenizerGolden, GivesTheSameIds) {
+  const std::string family = GetParam();
+  const auto tokenizer = LoadTokenizer(std::string(GOLDEN_FOLDER) + "/" + family + ".json");
+  const nlohmann::json samples = Samples();
+  const auto texts = samples["texts"].get<std::vector<std::string>>();
+  const auto ids = samples["ids"][family].get<std::vector<std::vector<int32_t>>>();
+  ASSERT_GT(texts.size(), 50u);
+  ASSERT_EQ(texts.size(), ids.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ(tokenizer->Encode(texts[i], /*add_special_tokens=*/true), ids[i])
+        << "text " << i << ": " << texts[i];
+  }
+}
+
+TEST_P(TokenizerGolden, GivesTheTextBack) {
+  const std::string family = GetParam();
+  const auto tokenizer = LoadTokenizer(std::string(GOLDEN_FOLDER) + "/" + family + ".json");
+  for (const auto& text : Samples()["texts"].get<std::vector<std::string>>()) {
+    // These two take white space along.
+    if (text.find("[LEFT]") != text.npos || text.find("[RIGHT]") != text.npos) continue;
+    std::string expected = text;
+    if (family == "qwen") unicode::NormalizeNfc(text, expected);
+    EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text)), expected);
+  }
+}
+
+TEST(TokenizerTemplate, PutsSpecialTokensAroundTheTextOnRequest) {
+  const auto llama = LoadTokenizer(std::string(GOLDEN_FOLDER) + "/llama3.json");
+  std::vector<int32_t> ids = llama->Encode("a b");
+  ids.insert(ids.begin(), 1);
+  EXPECT_EQ(llama->Encode("a b", /*add_special_tokens=*/true), ids);
+  EXPECT_EQ(llama->document_delimiter(), 1);
+  const auto gpt2 = LoadTokenizer(std::string(GOLDEN_FOLDER) + "/gpt2.json");
+  EXPECT_EQ(gpt2->Encode("a b", /*add_special_tokens=*/true), gpt2->Encode("a b"));
+  EXPECT_EQ(gpt2->document_delimiter(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TokenizerGolden, ::testing::Values("gpt2", "llama3", "qwen"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace infini_train
