@@ -14,8 +14,9 @@ namespace {
 constexpr std::size_t kKiB = std::size_t{1} << 10;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-/// The granularity of segments: a huge page on the host, what device runtimes round to anyway.
-constexpr std::size_t kSegmentUnit = 2 * kMiB;
+/// The granularity of segments: what device runtimes round to anyway.
+constexpr std::size_t kDeviceSegmentUnit = 2 * kMiB;
+constexpr std::size_t kHostSegmentUnit = 64 * kKiB;
 
 struct SizeClass {
   std::size_t max_request;
@@ -24,9 +25,7 @@ struct SizeClass {
 };
 
 constexpr std::array<SizeClass, kNumSizeClasses> kSizeClasses = {
-    {{256 * kKiB, kSegmentUnit, kBlockUnit},
-     {8 * kMiB, 20 * kMiB, 256 * kKiB},
-     {SIZE_MAX, 0, kMiB}}};
+    {{256 * kKiB, 2 * kMiB, kBlockUnit}, {8 * kMiB, 20 * kMiB, 256 * kKiB}, {SIZE_MAX, 0, kMiB}}};
 
 /// Freed memory that the quick lists of a pool may hold.
 constexpr std::size_t kMaxQuickBytes = kMiB;
@@ -71,6 +70,7 @@ void* CachingAllocator::Allocate(std::size_t bytes) {
   ++stats_.allocations;
   stats_.allocated += block->size;
   stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
+  highest_allocated_ = std::max(highest_allocated_, stats_.allocated);
   return block->pointer;
 }
 
@@ -140,6 +140,10 @@ Block* CachingAllocator::TakeBlock(Pool& pool, std::size_t size, std::size_t byt
   const int size_class = SizeClassOf(size);
   FreeLists& free = pool.free[size_class];
   Block* block = free.TakeBestFit(size);
+  if (block != nullptr && IsDedicated(size_class) && block->size > size + size / 8) {
+    free.Insert(block);
+    block = nullptr;
+  }
   if (block == nullptr && size_class == 0 && pool.quick_bytes > 0) {
     FlushQuickLists(pool);
     block = free.TakeBestFit(size);
@@ -151,14 +155,10 @@ Block* CachingAllocator::TakeBlock(Pool& pool, std::size_t size, std::size_t byt
 
 Block* CachingAllocator::NewSegment(Pool& pool, int size_class, std::size_t size,
                                     std::size_t bytes) {
-  const std::size_t exact = RoundUp(size, kSegmentUnit);
+  const std::size_t exact = RoundUp(size, is_host_ ? kHostSegmentUnit : kDeviceSegmentUnit);
   std::size_t segment = std::max(exact, kSizeClasses[size_class].segment);
   const DeviceGuard guard(device_);
-  // Getting pages from the system and giving them back is cheap on the host, unlike on a device, so
-  // unused segments go before the process grows.
-  if (is_host_ && stats_.reserved + segment > highest_reserved_) {
-    ReleaseSegments(stats_.reserved + segment - highest_reserved_);
-  }
+  if (is_host_) TrimHost(segment, size);
   void* pointer = impl_.Allocate(segment);
   if (pointer == nullptr) {
     ProcessEvents(/*wait=*/true);
@@ -179,13 +179,22 @@ Block* CachingAllocator::NewSegment(Pool& pool, int size_class, std::size_t size
   ++stats_.provider_allocations;
   stats_.reserved += segment;
   stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
-  highest_reserved_ = std::max(highest_reserved_, stats_.reserved);
   return block;
+}
+
+/// Getting pages from the system and giving them back is cheap on the host, unlike on a device. So
+/// unused segments go before a new one makes the process much larger than tensors ever needed; the
+/// slack keeps a repeating sequence of requests from trading the same segments again and again.
+void CachingAllocator::TrimHost(std::size_t segment, std::size_t size) {
+  const std::size_t needed = std::max(highest_allocated_, stats_.allocated + size);
+  const std::size_t budget = needed + needed / 16 + 32 * kMiB;
+  if (stats_.reserved + segment > budget) ReleaseSegments(stats_.reserved + segment - budget);
 }
 
 /// Cuts `block` to `size` bytes and frees the remainder, where that is large enough to be of use.
 void CachingAllocator::Split(Block* block, std::size_t size) {
   const std::size_t remainder = block->size - size;
+  if (IsDedicated(block->size_class)) return;
   if (remainder < kSizeClasses[block->size_class].min_split) return;
   auto* rest = new Block;
   rest->pointer = block->pointer + size;
@@ -309,6 +318,12 @@ void CachingAllocator::ReleaseSegments(std::size_t bytes) {
       });
     }
   }
+}
+
+/// Whether every block of a size class is a segment of its own. So are the large ones on the host,
+/// where a segment costs little: a long-lived block never keeps a much larger one from being whole.
+bool CachingAllocator::IsDedicated(int size_class) const {
+  return is_host_ && size_class == kNumSizeClasses - 1;
 }
 
 bool CachingAllocator::IsCapturing() const {

@@ -49,6 +49,7 @@ class CachingAllocator {
   Pool& PoolOf(StreamHandle stream);
   Block* TakeBlock(Pool& pool, std::size_t size, std::size_t bytes);
   Block* NewSegment(Pool& pool, int size_class, std::size_t size, std::size_t bytes);
+  void TrimHost(std::size_t segment, std::size_t size);
   void Split(Block* block, std::size_t size);
   void Release(Block* block);
   void Coalesce(Block* block);
@@ -57,6 +58,7 @@ class CachingAllocator {
   void RecordEvents(Block* block);
   void ProcessEvents(bool wait);
   void ReleaseSegments(std::size_t bytes);
+  bool IsDedicated(int size_class) const;
   bool IsCapturing() const;
   [[noreturn]] void ThrowOutOfMemory(std::size_t bytes);
 
@@ -70,7 +72,7 @@ class CachingAllocator {
   std::vector<Block*> awaiting_capture_end_;
   std::vector<EventHandle> spare_events_;
   MemoryStats stats_;
-  std::size_t highest_reserved_ = 0;
+  std::size_t highest_allocated_ = 0;  ///< unlike the statistics, never reset
 };
 
 }  // namespace infini_train::allocator

@@ -20,14 +20,15 @@ namespace infini_train {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 std::size_t RoundUp(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-/// Pages straight from the system, aligned to huge pages and back to the system when freed. The
-/// general-purpose heap would keep them, and would fault them in 4 KiB at a time.
+/// Whole pages straight from the system, which starts with a huge page. They go back to the system
+/// when freed; the general-purpose heap would keep them, and would fault them in 4 KiB at a time.
 void* MapHugePages(std::size_t bytes) {
   void* mapping = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -84,7 +85,7 @@ class CpuDeviceGuardImpl final : public DeviceGuardImpl {
   void* Allocate(std::size_t bytes) override {
     if (bytes > SIZE_MAX - 2 * kHugePage) return nullptr;
     if (bytes < kHugePage) return std::aligned_alloc(kAlignment, RoundUp(bytes, kAlignment));
-    bytes = RoundUp(bytes, kHugePage);
+    bytes = RoundUp(bytes, kPage);
     void* pointer = MapHugePages(bytes);
     if (pointer != nullptr) {
       const std::lock_guard lock(mutex_);
