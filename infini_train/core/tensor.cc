@@ -37,6 +37,26 @@ bool ComputeContiguous(const Dims& shape, const Dims& strides) {
   return true;
 }
 
+/// The lowest and highest storage index of the elements of a tensor that is not empty. `fits` turns
+/// false where they exceed 63 bits.
+struct IndexRange {
+  std::int64_t lowest = 0;
+  std::int64_t highest = 0;
+  bool fits = true;
+};
+
+IndexRange ComputeIndexRange(const Dims& shape, const Dims& strides, std::int64_t offset) {
+  IndexRange range{offset, offset};
+  for (int i = 0; i < shape.size(); ++i) {
+    std::int64_t reach = 0;
+    bool overflow = __builtin_mul_overflow(shape[i] - 1, strides[i], &reach);
+    std::int64_t& bound = reach < 0 ? range.lowest : range.highest;
+    overflow |= __builtin_add_overflow(bound, reach, &bound);
+    if (overflow) range.fits = false;
+  }
+  return range;
+}
+
 void CheckInsideStorage(const Storage& storage, DataType dtype, const Dims& shape,
                         const Dims& strides, std::int64_t offset) {
   if (shape.size() != strides.size()) {
@@ -44,17 +64,9 @@ void CheckInsideStorage(const Storage& storage, DataType dtype, const Dims& shap
                             strides.ToString()));
   }
   if (Numel(shape) == 0) return;
-  std::int64_t lowest = offset;
-  std::int64_t highest = offset;
-  for (int i = 0; i < shape.size(); ++i) {
-    std::int64_t reach = 0;
-    bool overflow = __builtin_mul_overflow(shape[i] - 1, strides[i], &reach);
-    std::int64_t& bound = reach < 0 ? lowest : highest;
-    overflow |= __builtin_add_overflow(bound, reach, &bound);
-    if (overflow) lowest = -1;
-  }
+  const IndexRange range = ComputeIndexRange(shape, strides, offset);
   const auto capacity = static_cast<std::int64_t>(storage.bytes() / SizeOf(dtype));
-  if (lowest < 0 || highest >= capacity) {
+  if (!range.fits || range.lowest < 0 || range.highest >= capacity) {
     throw Error(fmt::format(
         "view of shape {}, strides {}, offset {} does not fit a storage of {} {} elements",
         shape.ToString(), strides.ToString(), offset, capacity, infini_train::ToString(dtype)));
@@ -175,8 +187,10 @@ bool Tensor::SharesStorageWith(const Tensor& other) const {
 }
 
 void* Tensor::raw_data() const {
-  return static_cast<std::byte*>(impl().storage->data()) +
-         impl_->offset * static_cast<std::int64_t>(SizeOf(impl_->dtype));
+  auto* data = static_cast<std::byte*>(impl().storage->data());
+  // A storage of no bytes has no address to count from.
+  if (data == nullptr) return nullptr;
+  return data + impl_->offset * static_cast<std::int64_t>(SizeOf(impl_->dtype));
 }
 
 Tensor Tensor::AsStrided(const Dims& shape, const Dims& strides, std::int64_t offset) const {
@@ -212,13 +226,19 @@ void Tensor::CopyToHost(void* destination) const {
     guard_impl.SynchronizeStream(stream);
     return;
   }
-  std::vector<std::byte> buffer(storage()->bytes());
-  guard_impl.CopyAsync(buffer.data(), storage()->data(), buffer.size(), CopyKind::kDeviceToHost,
-                       stream);
+  // The range that the elements lie in, in one piece.
+  const IndexRange range = ComputeIndexRange(shape(), strides(), offset());
+  const std::size_t element_size = SizeOf(dtype());
+  std::vector<std::byte> buffer(static_cast<std::size_t>(range.highest - range.lowest + 1) *
+                                element_size);
+  guard_impl.CopyAsync(buffer.data(),
+                       static_cast<const std::byte*>(storage()->data()) +
+                           range.lowest * static_cast<std::int64_t>(element_size),
+                       buffer.size(), CopyKind::kDeviceToHost, stream);
   guard_impl.SynchronizeStream(stream);
-  const auto element_size = static_cast<std::int64_t>(SizeOf(dtype()));
-  GatherToContiguous(out, buffer.data() + offset() * element_size, SizeOf(dtype()), shape(),
-                     strides());
+  GatherToContiguous(
+      out, buffer.data() + (offset() - range.lowest) * static_cast<std::int64_t>(element_size),
+      element_size, shape(), strides());
 }
 
 void Tensor::CopyFromHost(const void* source, std::size_t bytes) const {
