@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "infini_train/core/error.h"
+#include "tests/core/child_process.h"
 
 namespace infini_train {
 namespace {
@@ -115,6 +117,40 @@ TEST_F(File, ReportsAFullDisk) {
   std::signal(SIGXFSZ, old_handler);
   EXPECT_EQ(ReadFile(Path("a")), "old");
   EXPECT_EQ(NumFiles(), 1) << "a temporary file was left behind";
+}
+
+TEST_F(File, SurvivesAKillAtAnyMoment) {
+  WriteFileAtomically(Path("a"), "old");
+  for (const bool committing : {false, true}) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      AtomicFile file(Path("a"));
+      file.Write(std::string(3 << 20, 'n'));
+      if (committing) file.Commit();
+      ::raise(SIGKILL);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    EXPECT_EQ(ReadFile(Path("a")), committing ? std::string(3 << 20, 'n') : "old");
+  }
+}
+
+TEST_F(File, ReportsAReadOnlyFolder) {
+  WriteFileAtomically(Path("a"), "old");
+  fs::permissions(folder_, static_cast<fs::perms>(0555));
+  testing::InChildProcess([&] {
+    // The superuser may write everywhere.
+    if (::geteuid() == 0) {
+      ASSERT_EQ(::seteuid(65534), 0);
+    }
+    EXPECT_ERROR(WriteFileAtomically(Path("a"), "new"),
+                 Path("a") + ": cannot write: Permission denied");
+    EXPECT_EQ(ReadFile(Path("a")), "old");
+  });
+  fs::permissions(folder_, static_cast<fs::perms>(0755));
+  EXPECT_EQ(NumFiles(), 1);
 }
 
 }  // namespace
