@@ -26,7 +26,7 @@ SOURCE_SUFFIXES = {".h", ".hpp", ".cuh", ".cc", ".cpp", ".cu", ".simt", ".maca"}
 HEADER_SUFFIXES = {".h", ".hpp", ".cuh"}
 TEXT_SUFFIXES = SOURCE_SUFFIXES | {".cmake", ".txt", ".py", ".sh", ".md", ".json", ".yml", ".imp", ".in"}
 MAX_LINES = 600
-MAX_SUBJECTS_IN_FOLDER = 16
+MAX_SUBJECTS_IN_FOLDER = 18
 
 VENDOR_WORDS = re.compile(
     r"(?i)(?<![a-z])(nvidia|cublas\w*|cudnn\w*|nccl\w*|metax|maca|mccl\w*|mcblas\w*|iluvatar|corex|"
