@@ -5,11 +5,14 @@ include(CMakePackageConfigHelpers)
 
 set(infinitrain_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/InfiniTrain")
 
-# Every header of a room is public, but for *_internal.h, which may include third-party headers. The
-# kernels are reached through the op registry only.
-install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/infini_train"
-        COMPONENT InfiniTrain FILES_MATCHING PATTERN "*.h" PATTERN kernels EXCLUDE
-        PATTERN "*_internal.h" EXCLUDE)
+# Headers in a room's own folder are public; those in the folders below it are the room's own affair
+# and may include third-party headers. core/device/ is a room in all but name.
+file(GLOB public_headers RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS
+     "${CMAKE_CURRENT_SOURCE_DIR}/*/*.h" "${CMAKE_CURRENT_SOURCE_DIR}/core/device/*.h")
+foreach(header IN LISTS public_headers)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES "${header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/infini_train/${folder}" COMPONENT InfiniTrain)
+endforeach()
 
 install(TARGETS ${infini_train_installed_targets} EXPORT InfiniTrainTargets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT InfiniTrain

@@ -12,8 +12,9 @@
 #include "infini_train/core/generator.h"
 #include "infini_train/core/tensor.h"
 
-/// Checkpoints of a training run: `ROOT/checkpoint_step_%06d/` holds the model as a Hugging Face folder
-/// and, in `training/`, what resuming needs besides. `ROOT/latest` names the newest complete one.
+/// Checkpoints of a training run: `ROOT/checkpoint_step_%06d/` holds the model as a Hugging Face
+/// folder and, in `training/`, what resuming needs besides. `ROOT/latest` names the newest complete
+/// one.
 namespace infini_train::checkpoint {
 
 /// Everything about a run that is not in the model files.
@@ -33,8 +34,8 @@ struct TrainingState {
 INFINI_TRAIN_API void SaveTrainingState(const TrainingState& state,
                                         const std::filesystem::path& folder);
 
-/// Reads it back; tensors are on the CPU in the types that they were saved in. Throws Error naming file
-/// and fault.
+/// Reads it back; tensors are on the CPU in the types that they were saved in. Throws Error naming
+/// file and fault.
 INFINI_TRAIN_API TrainingState LoadTrainingState(const std::filesystem::path& folder);
 
 /// The checkpoints of one run.
@@ -43,10 +44,11 @@ class INFINI_TRAIN_API CheckpointManager {
   /// `max_keep` 0 keeps all.
   CheckpointManager(std::filesystem::path root, std::int64_t max_keep);
 
-  /// Calls `write(folder)` on a temporary folder, renames it to checkpoint_step_<step>, points `latest`
-  /// at it, and then removes the oldest beyond max_keep. A kill at any moment leaves `latest` pointing
-  /// at a complete checkpoint. Replaces a checkpoint of the same step. Throws Error when something
-  /// cannot be written; older checkpoints are then untouched. Returns the folder.
+  /// Calls `write(folder)` on a temporary folder, renames it to checkpoint_step_<step>, points
+  /// `latest` at it, and then removes the oldest beyond max_keep. A kill at any moment leaves
+  /// `latest` pointing at a complete checkpoint. Replaces a checkpoint of the same step. Throws
+  /// Error when something cannot be written; older checkpoints are then untouched. Returns the
+  /// folder.
   std::filesystem::path Save(std::int64_t step,
                              const std::function<void(const std::filesystem::path&)>& write) const;
 

@@ -48,9 +48,9 @@ INFINI_TRAIN_API Model CreateModel(const ModelConfig& config, std::uint64_t seed
                                    nn::TensorOptions options = {});
 
 /// Opens a Hugging Face folder (config.json, model.safetensors or its sharded index,
-/// generation_config.json if any) or an llm.c checkpoint file (.bin). Weights are mapped and converted
-/// straight into the parameters. Throws Error naming the file and, where they are concerned, every
-/// missing, unexpected or misshapen tensor; no half-loaded model is returned.
+/// generation_config.json if any) or an llm.c checkpoint file (.bin). Weights are mapped and
+/// converted straight into the parameters. Throws Error naming the file and, where they are
+/// concerned, every missing, unexpected or misshapen tensor; no half-loaded model is returned.
 INFINI_TRAIN_API Model LoadModel(const std::filesystem::path& path, nn::TensorOptions options = {});
 
 /// Reads the configuration of such a folder or file alone.
@@ -63,8 +63,9 @@ struct SaveModelOptions {
   std::int64_t max_shard_bytes = std::int64_t{5} << 30;
 };
 
-/// Writes config.json, generation_config.json and the weights with Hugging Face's names and layouts, so
-/// that Transformers opens the folder. Each file is replaced atomically; the folder is created.
+/// Writes config.json, generation_config.json and the weights with Hugging Face's names and
+/// layouts, so that Transformers opens the folder. Each file is replaced atomically; the folder is
+/// created.
 INFINI_TRAIN_API void SaveModel(const Model& model, const std::filesystem::path& folder,
                                 const SaveModelOptions& options = {});
 
