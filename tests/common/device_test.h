@@ -87,7 +87,7 @@ double UnitRoundoff(DataType dtype);
 ///   the smallest subnormal           of the dtype.
 ///
 /// `magnitude` is max(|result|, `scale`): for a sum, `scale` is the sum of the |terms|. A function
-/// of the C library or of math.h counts as 4 operations.
+/// of the C library or of math.h counts as 5 operations.
 struct Tolerance {
   double operations = 1;
   double scale = 0;

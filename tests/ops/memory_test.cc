@@ -1,0 +1,188 @@
+#include <cmath>
+#include <limits>
+
+#include "infini_train/ops/dispatch.h"
+#include "tests/common/device_test.h"
+
+namespace infini_train::test {
+namespace {
+
+class MemoryTest : public DeviceTest {};
+INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(MemoryTest);
+
+const std::vector<Dims> kShapes = {{}, {1}, {0}, {3, 0, 2}, {7}, {5, 3}, {1, 600}, {2, 3, 4, 5}};
+
+/// Small numbers that every dtype holds exactly.
+std::vector<double> SmallIntegers(std::int64_t count) {
+  std::vector<double> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<double>(i * 37 % 127);
+  return values;
+}
+
+TEST_P(MemoryTest, FillSetsEveryElementAndNothingElse) {
+  for (DataType dtype : kAllTypes) {
+    for (Layout layout : kWritableLayouts) {
+      for (const Dims& shape : kShapes) {
+        Tensor out = MakeOutput(device(), dtype, shape, layout);
+        Call<op::Fill>(out, Scalar(1));
+        ExpectEqual(out, std::vector<double>(static_cast<std::size_t>(Numel(shape)), 1.0));
+        ExpectGapsUntouched(out);
+      }
+    }
+  }
+}
+
+TEST_P(MemoryTest, FillRoundsTheNumber) {
+  Tensor half = MakeOutput(device(), DataType::kBFloat16, {3});
+  Call<op::Fill>(half, Scalar(1.0 + 0x1p-8 + 0x1p-20));
+  ExpectEqual(half, {1.0 + 0x1p-7, 1.0 + 0x1p-7, 1.0 + 0x1p-7});
+  Tensor wide = MakeOutput(device(), DataType::kInt64, {1});
+  constexpr std::int64_t kLarge = (std::int64_t{1} << 60) + 1;
+  Call<op::Fill>(wide, Scalar(kLarge));
+  EXPECT_EQ(wide.ToVector<std::int64_t>()[0], kLarge);
+}
+
+TEST_P(MemoryTest, CopyConvertsBetweenAllTypesAndLayouts) {
+  for (DataType from : kAllTypes) {
+    for (DataType to : kAllTypes) {
+      for (Layout layout : kAllLayouts) {
+        for (const Dims& shape : {Dims{}, Dims{0, 3}, Dims{5, 3}, Dims{3, 600}}) {
+          const Tensor x = MakeTensor(device(), from, shape, SmallIntegers(Numel(shape)), layout);
+          std::vector<double> expected = ToDoubles(x);
+          if (to == DataType::kBool) {
+            for (double& value : expected)
+              value = value != 0;
+          }
+          const Layout out_layout = layout == Layout::kExpanded ? Layout::kSliced : layout;
+          for (Layout written : {Layout::kContiguous, out_layout}) {
+            Tensor out = MakeOutput(device(), to, shape, written);
+            Call<op::Copy>(out, x);
+            SCOPED_TRACE(testing::Message() << "from " << testing::PrintToString(from) << " "
+                                            << testing::PrintToString(layout));
+            ExpectEqual(out, expected);
+            ExpectGapsUntouched(out);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MemoryTest, CopyRoundsToNearest) {
+  const std::vector<double> values = RandomValues(5000, -1000, 1000, 1);
+  const Tensor x = MakeTensor(device(), DataType::kFloat32, {5000}, values);
+  for (DataType dtype : {DataType::kFloat16, DataType::kBFloat16}) {
+    Tensor out = MakeOutput(device(), dtype, {5000});
+    Call<op::Copy>(out, x);
+    ExpectSameBits(out, MakeTensor(device(), dtype, {5000}, values));
+    Tensor back = MakeOutput(device(), DataType::kFloat32, {5000});
+    Call<op::Copy>(back, out);
+    ExpectEqual(back, ToDoubles(out));
+  }
+}
+
+TEST_P(MemoryTest, CopySaturatesFloatsThatAnIntegerCannotHold) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<double> values = {1e30,         -1e30, infinity, -infinity,
+                                      std::nan(""), -2.75, 2.75,     255};
+  for (DataType from : {DataType::kFloat32, DataType::kFloat64, DataType::kBFloat16}) {
+    const Tensor x = MakeTensor(device(), from, {8}, values);
+    const auto copy = [&](DataType to) {
+      Tensor out = MakeOutput(device(), to, {8});
+      Call<op::Copy>(out, x);
+      return out;
+    };
+    EXPECT_EQ(
+        copy(DataType::kInt32).ToVector<std::int32_t>(),
+        (std::vector<std::int32_t>{INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN, 0, -2, 2, 255}));
+    EXPECT_EQ(
+        copy(DataType::kInt64).ToVector<std::int64_t>(),
+        (std::vector<std::int64_t>{INT64_MAX, INT64_MIN, INT64_MAX, INT64_MIN, 0, -2, 2, 255}));
+    EXPECT_EQ(copy(DataType::kUInt8).ToVector<std::uint8_t>(),
+              (std::vector<std::uint8_t>{255, 0, 255, 0, 0, 0, 2, 255}));
+    ExpectEqual(copy(DataType::kBool), {1, 1, 1, 1, 1, 1, 1, 1});
+  }
+}
+
+TEST_P(MemoryTest, CopyKeepsWideIntegersAndWrapsNarrowOnes) {
+  const std::vector<std::int64_t> values = {INT64_MAX, -1, (std::int64_t{1} << 53) + 1, 70000};
+  Tensor x = Tensor::Empty({4}, DataType::kInt64, device());
+  x.CopyFromHost(values.data(), values.size() * sizeof(std::int64_t));
+  Tensor same = MakeOutput(device(), DataType::kInt64, {4}, Layout::kStepped);
+  Call<op::Copy>(same, x);
+  EXPECT_EQ(same.ToVector<std::int64_t>(), values);
+  Tensor narrow = MakeOutput(device(), DataType::kUInt16, {4});
+  Call<op::Copy>(narrow, x);
+  EXPECT_EQ(narrow.ToVector<std::uint16_t>(), (std::vector<std::uint16_t>{65535, 65535, 1, 4464}));
+}
+
+TEST_P(MemoryTest, CopyPassesSpecialValues) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<double> values = {infinity, -infinity, std::nan(""), 1e300, 1e-300};
+  const Tensor x = MakeTensor(device(), DataType::kFloat64, {5}, values);
+  for (DataType dtype : {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16}) {
+    Tensor out = MakeOutput(device(), dtype, {5});
+    Call<op::Copy>(out, x);
+    ExpectEqual(out, {infinity, -infinity, std::nan(""), infinity, 0});
+  }
+}
+
+/// Large enough for several threads and blocks, with remainders on every side.
+TEST_P(MemoryTest, CopyTransposes) {
+  const Dims shape = {3, 70, 131};
+  const std::vector<double> values = SmallIntegers(Numel(shape));
+  for (DataType dtype :
+       {DataType::kUInt8, DataType::kBFloat16, DataType::kFloat32, DataType::kFloat64}) {
+    const Tensor base = MakeTensor(device(), dtype, shape, values);
+    const int orders[][3] = {{0, 2, 1}, {2, 1, 0}, {1, 2, 0}, {1, 0, 2}, {2, 0, 1}};
+    for (const auto& order : orders) {
+      Dims permuted_shape = shape;
+      Dims permuted_strides = shape;
+      for (int d = 0; d < 3; ++d) {
+        permuted_shape[d] = shape[order[d]];
+        permuted_strides[d] = base.strides()[order[d]];
+      }
+      const Tensor x = base.AsStrided(permuted_shape, permuted_strides, 0);
+      std::vector<double> expected = ToDoubles(x);
+      Tensor out = MakeOutput(device(), dtype, permuted_shape);
+      Call<op::Copy>(out, x);
+      ExpectEqual(out, expected);
+      // Into a permuted view: a transposition the other way round.
+      Tensor memory = MakeOutput(device(), dtype, shape);
+      Tensor view = memory.AsStrided(permuted_shape, permuted_strides, 0);
+      const Tensor source = MakeTensor(device(), dtype, permuted_shape, expected);
+      Call<op::Copy>(view, source);
+      ExpectEqual(memory, ToDoubles(base));
+    }
+  }
+}
+
+TEST_P(MemoryTest, CopyOfALargeContiguousTensor) {
+  const std::vector<double> values = SmallIntegers(300001);
+  const Tensor x = MakeTensor(device(), DataType::kFloat32, {300001}, values);
+  Tensor out = MakeOutput(device(), DataType::kFloat32, {300001});
+  Call<op::Copy>(out, x);
+  ExpectEqual(out, values);
+}
+
+TEST_P(MemoryTest, Arange) {
+  for (DataType dtype : {DataType::kFloat32, DataType::kFloat64, DataType::kBFloat16,
+                         DataType::kInt64, DataType::kInt32}) {
+    Tensor out = MakeOutput(device(), dtype, {5});
+    Call<op::Arange>(out, Scalar(-3), Scalar(2));
+    ExpectEqual(out, {-3, -1, 1, 3, 5});
+  }
+  Tensor real = MakeOutput(device(), DataType::kFloat64, {4});
+  Call<op::Arange>(real, Scalar(0.5), Scalar(-0.25));
+  ExpectEqual(real, {0.5, 0.25, 0, -0.25});
+  Tensor wide = MakeOutput(device(), DataType::kInt64, {2});
+  constexpr std::int64_t kStart = (std::int64_t{1} << 53) + 1;
+  Call<op::Arange>(wide, Scalar(kStart), Scalar(1));
+  EXPECT_EQ(wide.ToVector<std::int64_t>(), (std::vector<std::int64_t>{kStart, kStart + 1}));
+  Tensor empty = MakeOutput(device(), DataType::kFloat32, {0});
+  Call<op::Arange>(empty, Scalar(0), Scalar(1));
+}
+
+}  // namespace
+}  // namespace infini_train::test
