@@ -102,37 +102,10 @@ void ScatterLoop(const void* source, std::byte* destination, std::int64_t stride
     std::memcpy(destination + i * stride, from + i, sizeof(T));
 }
 
-}  // namespace
-
-void Convert(DataType from, const void* source, DataType to, void* destination, std::int64_t n) {
-  if (from == to) {
-    std::memcpy(destination, source, static_cast<std::size_t>(n) * SizeOf(from));
-    return;
-  }
-  if (const ConvertLoop loop = FindLoop(from, to)) {
-    loop(source, destination, n);
-    return;
-  }
-  constexpr std::int64_t kTile = 1024;
-  float tile[kTile];
-  for (std::int64_t begin = 0; begin < n; begin += kTile) {
-    const std::int64_t count = std::min(kTile, n - begin);
-    Convert(from,
-            static_cast<const std::byte*>(source) + begin * static_cast<std::int64_t>(SizeOf(from)),
-            DataType::kFloat32, tile, count);
-    Convert(DataType::kFloat32, tile, to,
-            static_cast<std::byte*>(destination) + begin * static_cast<std::int64_t>(SizeOf(to)),
-            count);
-  }
-}
-
+/// Packs elements that are `stride` bytes apart; 0 repeats the first.
 void Gather(std::int64_t element_size, const void* source, std::int64_t stride, void* destination,
             std::int64_t n) {
   const auto* from = static_cast<const std::byte*>(source);
-  if (stride == element_size) {
-    std::memcpy(destination, source, static_cast<std::size_t>(n * element_size));
-    return;
-  }
   switch (element_size) {
     case 1:
       return GatherLoop<std::uint8_t>(from, stride, destination, n);
@@ -145,13 +118,10 @@ void Gather(std::int64_t element_size, const void* source, std::int64_t stride, 
   }
 }
 
+/// The inverse of Gather.
 void Scatter(std::int64_t element_size, const void* source, void* destination, std::int64_t stride,
              std::int64_t n) {
   auto* to = static_cast<std::byte*>(destination);
-  if (stride == element_size) {
-    std::memcpy(destination, source, static_cast<std::size_t>(n * element_size));
-    return;
-  }
   switch (element_size) {
     case 1:
       return ScatterLoop<std::uint8_t>(source, to, stride, n);
@@ -161,6 +131,61 @@ void Scatter(std::int64_t element_size, const void* source, void* destination, s
       return ScatterLoop<std::uint32_t>(source, to, stride, n);
     default:
       return ScatterLoop<std::uint64_t>(source, to, stride, n);
+  }
+}
+
+/// Elements that pass through the first-level cache at a time.
+constexpr std::int64_t kTile = 1024;
+
+}  // namespace
+
+void Convert(DataType from, const void* source, DataType to, void* destination, std::int64_t n) {
+  if (from == to) {
+    std::memcpy(destination, source, static_cast<std::size_t>(n) * SizeOf(from));
+    return;
+  }
+  if (const ConvertLoop loop = FindLoop(from, to)) {
+    loop(source, destination, n);
+    return;
+  }
+  float tile[kTile];
+  for (std::int64_t begin = 0; begin < n; begin += kTile) {
+    const std::int64_t count = std::min(kTile, n - begin);
+    Convert(from,
+            static_cast<const std::byte*>(source) + begin * static_cast<std::int64_t>(SizeOf(from)),
+            DataType::kFloat32, tile, count);
+    Convert(DataType::kFloat32, tile, to,
+            static_cast<std::byte*>(destination) + begin * static_cast<std::int64_t>(SizeOf(to)),
+            count);
+  }
+}
+
+void ReadStrided(DataType from, const void* source, std::int64_t stride, DataType to,
+                 void* destination, std::int64_t n) {
+  const auto from_size = static_cast<std::int64_t>(SizeOf(from));
+  const auto to_size = static_cast<std::int64_t>(SizeOf(to));
+  if (stride == from_size) return Convert(from, source, to, destination, n);
+  if (from == to) return Gather(from_size, source, stride, destination, n);
+  alignas(64) std::byte packed[kTile * sizeof(double)];
+  for (std::int64_t begin = 0; begin < n; begin += kTile) {
+    const std::int64_t count = std::min(kTile, n - begin);
+    Gather(from_size, static_cast<const std::byte*>(source) + begin * stride, stride, packed,
+           count);
+    Convert(from, packed, to, static_cast<std::byte*>(destination) + begin * to_size, count);
+  }
+}
+
+void WriteStrided(DataType from, const void* source, DataType to, void* destination,
+                  std::int64_t stride, std::int64_t n) {
+  const auto from_size = static_cast<std::int64_t>(SizeOf(from));
+  const auto to_size = static_cast<std::int64_t>(SizeOf(to));
+  if (stride == to_size) return Convert(from, source, to, destination, n);
+  if (from == to) return Scatter(to_size, source, destination, stride, n);
+  alignas(64) std::byte packed[kTile * sizeof(double)];
+  for (std::int64_t begin = 0; begin < n; begin += kTile) {
+    const std::int64_t count = std::min(kTile, n - begin);
+    Convert(from, static_cast<const std::byte*>(source) + begin * from_size, to, packed, count);
+    Scatter(to_size, packed, static_cast<std::byte*>(destination) + begin * stride, stride, count);
   }
 }
 

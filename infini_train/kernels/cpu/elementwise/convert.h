@@ -11,12 +11,13 @@ namespace infini_train::cpu {
 /// but 0 is true. The half types are reached through float.
 void Convert(DataType from, const void* source, DataType to, void* destination, std::int64_t n);
 
-/// Packs `n` elements of `element_size` bytes that are `stride` bytes apart (0 repeats the first).
-void Gather(std::int64_t element_size, const void* source, std::int64_t stride, void* destination,
-            std::int64_t n);
+/// Reads `n` elements that are `stride` bytes apart (0 repeats the first) into contiguous elements
+/// of another or the same type.
+void ReadStrided(DataType from, const void* source, std::int64_t stride, DataType to,
+                 void* destination, std::int64_t n);
 
-/// Spreads `n` contiguous elements of `element_size` bytes `stride` bytes apart.
-void Scatter(std::int64_t element_size, const void* source, void* destination, std::int64_t stride,
-             std::int64_t n);
+/// Writes `n` contiguous elements `stride` bytes apart as elements of another or the same type.
+void WriteStrided(DataType from, const void* source, DataType to, void* destination,
+                  std::int64_t stride, std::int64_t n);
 
 }  // namespace infini_train::cpu

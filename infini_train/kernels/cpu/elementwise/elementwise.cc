@@ -22,9 +22,9 @@ class RowRunner {
       : operands_(operands), num_outputs_(num_outputs), loop_(loop) {
     for (int k = 0; k < static_cast<int>(operands.size()); ++k) {
       strides_[k] = plan.inner_stride(k);
-      sizes_[k] = static_cast<std::int64_t>(SizeOf(operands[k].dtype));
-      compute_sizes_[k] = static_cast<std::int64_t>(SizeOf(operands[k].compute_dtype));
-      in_place_[k] = sizes_[k] == compute_sizes_[k] && strides_[k] == sizes_[k];
+      const std::size_t size = SizeOf(operands[k].dtype);
+      in_place_[k] = size == SizeOf(operands[k].compute_dtype) &&
+                     strides_[k] == static_cast<std::int64_t>(size);
       all_in_place_ &= in_place_[k];
     }
   }
@@ -59,26 +59,12 @@ class RowRunner {
       repeated_[k] = source;
       repeated_length_[k] = length;
     }
-    if (sizes_[k] == compute_sizes_[k]) {
-      Gather(sizes_[k], source, strides_[k], tile, length);
-    } else if (strides_[k] == sizes_[k]) {
-      Convert(operands_[k].dtype, source, operands_[k].compute_dtype, tile, length);
-    } else {
-      Gather(sizes_[k], source, strides_[k], packed_, length);
-      Convert(operands_[k].dtype, packed_, operands_[k].compute_dtype, tile, length);
-    }
+    ReadStrided(operands_[k].dtype, source, strides_[k], operands_[k].compute_dtype, tile, length);
   }
 
   void Store(int k, std::byte* destination, std::int64_t length) {
-    const std::byte* const tile = tile_memory_[k];
-    if (sizes_[k] == compute_sizes_[k]) {
-      Scatter(sizes_[k], tile, destination, strides_[k], length);
-    } else if (strides_[k] == sizes_[k]) {
-      Convert(operands_[k].compute_dtype, tile, operands_[k].dtype, destination, length);
-    } else {
-      Convert(operands_[k].compute_dtype, tile, operands_[k].dtype, packed_, length);
-      Scatter(sizes_[k], packed_, destination, strides_[k], length);
-    }
+    WriteStrided(operands_[k].compute_dtype, tile_memory_[k], operands_[k].dtype, destination,
+                 strides_[k], length);
   }
 
   std::span<const Operand> operands_;
@@ -87,12 +73,9 @@ class RowRunner {
   bool all_in_place_ = true;
   std::array<bool, kMaxOperands> in_place_;
   std::array<std::int64_t, kMaxOperands> strides_;
-  std::array<std::int64_t, kMaxOperands> sizes_;
-  std::array<std::int64_t, kMaxOperands> compute_sizes_;
   std::array<const std::byte*, kMaxOperands> repeated_ = {};
   std::array<std::int64_t, kMaxOperands> repeated_length_;
   alignas(64) std::byte tile_memory_[kMaxOperands][kTile * sizeof(double)];
-  alignas(64) std::byte packed_[kTile * sizeof(std::uint16_t)];
 };
 
 }  // namespace

@@ -95,27 +95,23 @@ void Transpose(StridedPlan plan, int dim, std::int64_t element_size) {
               });
 }
 
-/// Copies rows whose elements are `strides` bytes apart.
-void CopyRow(const Operand& out, std::int64_t out_stride, std::byte* destination, const Operand& x,
-             std::int64_t x_stride, const std::byte* source, std::int64_t n) {
-  const auto out_size = static_cast<std::int64_t>(SizeOf(out.dtype));
-  const auto x_size = static_cast<std::int64_t>(SizeOf(x.dtype));
-  if (out_stride == out_size && x_stride == x_size) {
-    Convert(x.dtype, source, out.dtype, destination, n);
+/// Copies rows whose elements are `stride` bytes apart.
+void CopyRow(DataType from, const std::byte* source, std::int64_t source_stride, DataType to,
+             std::byte* destination, std::int64_t stride, std::int64_t n) {
+  if (stride == static_cast<std::int64_t>(SizeOf(to))) {
+    ReadStrided(from, source, source_stride, to, destination, n);
     return;
   }
-  if (out_stride == out_size && x.dtype == out.dtype) {
-    Gather(x_size, source, x_stride, destination, n);
+  if (source_stride == static_cast<std::int64_t>(SizeOf(from))) {
+    WriteStrided(from, source, to, destination, stride, n);
     return;
   }
   constexpr std::int64_t kTile = 512;
-  alignas(64) std::byte packed[kTile * sizeof(double)];
-  alignas(64) std::byte converted[kTile * sizeof(double)];
+  alignas(64) std::byte tile[kTile * sizeof(double)];
   for (std::int64_t begin = 0; begin < n; begin += kTile) {
     const std::int64_t count = std::min(kTile, n - begin);
-    Gather(x_size, source + begin * x_stride, x_stride, packed, count);
-    Convert(x.dtype, packed, out.dtype, converted, count);
-    Scatter(out_size, converted, destination + begin * out_stride, out_stride, count);
+    ReadStrided(from, source + begin * source_stride, source_stride, to, tile, count);
+    WriteStrided(to, tile, to, destination + begin * stride, stride, count);
   }
 }
 
@@ -133,7 +129,7 @@ void CopyOperand(const Dims& shape, const Operand& out, const Operand& x) {
   ParallelFor(0, plan.numel(), kByteGrain / element_size,
               [&](std::int64_t begin, std::int64_t end) {
                 plan.ForEachRun(begin, end, [&](std::byte* const* pointers, std::int64_t n) {
-                  CopyRow(out, out_stride, pointers[0], x, x_stride, pointers[1], n);
+                  CopyRow(x.dtype, pointers[1], x_stride, out.dtype, pointers[0], out_stride, n);
                 });
               });
 }

@@ -76,6 +76,24 @@ void StridedPlan::Simplify(const Dims& shape, std::span<const Operand> operands)
       ++rank_;
     }
   }
+  inner_ = rank_ - 1;
+}
+
+StridedPlan PlanLines(const Dims& shape, int dim, std::span<const Operand> operands) {
+  std::array<Operand, kMaxOperands> lines;
+  std::array<Dims, kMaxOperands> strides;
+  Dims line_shape = shape;
+  line_shape.erase(dim);
+  const std::size_t count = std::min<std::size_t>(operands.size(), kMaxOperands);
+  for (std::size_t k = 0; k < count; ++k) {
+    for (int d = 0; d < shape.size(); ++d) {
+      if (d != dim) strides[k].push_back((*operands[k].strides)[d]);
+    }
+    lines[k] = operands[k];
+    lines[k].strides = &strides[k];
+    lines[k].contiguous = false;
+  }
+  return StridedPlan(line_shape, {lines.data(), count});
 }
 
 }  // namespace infini_train::cpu

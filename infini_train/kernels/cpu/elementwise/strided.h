@@ -47,8 +47,8 @@ class StridedPlan {
   /// Bytes between neighbours.
   std::int64_t stride(int dim, int operand) const { return strides_[dim][operand]; }
   /// Length of the innermost dimension.
-  std::int64_t inner_size() const { return sizes_[rank_ - 1]; }
-  std::int64_t inner_stride(int operand) const { return strides_[rank_ - 1][operand]; }
+  std::int64_t inner_size() const { return sizes_[inner_]; }
+  std::int64_t inner_stride(int operand) const { return strides_[inner_][operand]; }
   std::byte* data(int operand) const { return data_[operand]; }
 
   /// Takes a dimension out of the order and puts it in at `position`.
@@ -104,11 +104,21 @@ class StridedPlan {
   }
 
   int rank_ = 1;
+  int inner_ = 0;  // rank_ - 1
   int num_operands_ = 0;
   std::int64_t numel_ = 0;
   std::array<std::int64_t, kMaxRank> sizes_;
   std::array<std::array<std::int64_t, kMaxOperands>, kMaxRank> strides_;
   std::array<std::byte*, kMaxOperands> data_;
 };
+
+/// The plan of a loop over the lines along `dim`: over all other dimensions of `shape`. Operands
+/// are those of the whole shape.
+StridedPlan PlanLines(const Dims& shape, int dim, std::span<const Operand> operands);
+
+/// Bytes between neighbours of a tensor along a dimension.
+inline std::int64_t ByteStride(const Tensor& tensor, int dim) {
+  return tensor.strides()[dim] * static_cast<std::int64_t>(SizeOf(tensor.dtype()));
+}
 
 }  // namespace infini_train::cpu
