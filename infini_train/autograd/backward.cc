@@ -32,10 +32,11 @@ void AddInto(Tensor& sum, Tensor term) {
   }
 }
 
-void CheckGradient(const Tensor& grad, const Tensor& leaf) {
-  if (!(grad.shape() == leaf.shape()) || grad.dtype() != leaf.dtype()) {
+/// Throws Error unless grad can be the gradient of `tensor`.
+void CheckGradient(const Tensor& grad, const Tensor& tensor) {
+  if (!(grad.shape() == tensor.shape()) || grad.dtype() != tensor.dtype()) {
     throw Error(fmt::format("expected a gradient of shape {} and {}, got {} and {}",
-                            leaf.shape().ToString(), ToString(leaf.dtype()),
+                            tensor.shape().ToString(), ToString(tensor.dtype()),
                             grad.shape().ToString(), ToString(grad.dtype())));
   }
 }
@@ -53,7 +54,18 @@ void AccumulateIntoLeaf(const Tensor& leaf, Tensor grad) {
 
 Tensor RunHook(const TensorHook& hook, Tensor grad) {
   Tensor replaced = hook(grad);
-  return replaced.defined() ? replaced : grad;
+  if (!replaced.defined()) return grad;
+  CheckGradient(replaced, grad);
+  return replaced;
+}
+
+/// What arrives at a leaf in total: its hooks see it before it is added.
+void FinishLeaf(const Tensor& leaf, Tensor grad) {
+  // Of a copy, since a hook may remove itself.
+  const auto hooks = leaf.autograd_meta()->hooks;
+  for (const auto& [id, hook] : hooks)
+    grad = RunHook(hook, std::move(grad));
+  AccumulateIntoLeaf(leaf, std::move(grad));
 }
 
 /// One backward pass.
@@ -134,18 +146,14 @@ class Engine {
     for (const Tensor& grad : grads)
       any |= grad.defined();
     if (node.leaf() != nullptr) {
-      if (any) {
-        for (const auto& [id, hook] : node.leaf()->autograd_meta()->hooks) {
-          grads[0] = RunHook(hook, std::move(grads[0]));
-        }
-        AccumulateIntoLeaf(*node.leaf(), std::move(grads[0]));
-      }
+      if (any) FinishLeaf(*node.leaf(), std::move(grads[0]));
       return;
     }
     std::vector<Tensor> grad_inputs(node.edges().size());
     if (any) {
-      for (std::size_t i = 0; i < node.output_hooks().size(); ++i) {
-        for (const auto& [id, hook] : node.output_hooks()[i]) {
+      const auto hooks = node.output_hooks();
+      for (std::size_t i = 0; i < hooks.size(); ++i) {
+        for (const auto& [id, hook] : hooks[i]) {
           if (grads[i].defined()) grads[i] = RunHook(hook, std::move(grads[i]));
         }
       }
@@ -188,7 +196,7 @@ void Backward(TensorList outputs, TensorList grad_outputs, bool retain_graph) {
     if (meta.grad_fn) {
       roots.push_back({{meta.grad_fn, meta.output_index}, grad_outputs[i]});
     } else {
-      autograd::AccumulateIntoLeaf(output, raw::Clone(grad_outputs[i]));
+      autograd::FinishLeaf(output, grad_outputs[i]);
     }
   }
   autograd::Engine(retain_graph).Run(std::move(roots));
@@ -234,7 +242,11 @@ void RetainGrad(const Tensor& tensor) {
   if (tensor.is_leaf()) return;
   // Without the handle a tensor would keep itself alive through its own graph.
   RegisterHook(tensor, [weak = WeakTensor(tensor)](const Tensor& grad) {
-    if (const Tensor alive = weak.Lock(); alive.defined()) alive.set_grad(raw::Clone(grad));
+    const Tensor alive = weak.Lock();
+    if (!alive.defined()) return Tensor();
+    Tensor sum = raw::Clone(grad);
+    if (alive.grad().defined()) Call<op::Add>(sum, sum, alive.grad());
+    alive.set_grad(sum);
     return Tensor();
   });
 }

@@ -27,7 +27,7 @@ INFINI_TRAIN_API void Backward(TensorList outputs, TensorList grad_outputs,
 INFINI_TRAIN_API int RegisterHook(const Tensor& tensor, autograd::TensorHook hook);
 INFINI_TRAIN_API void RemoveHook(const Tensor& tensor, int id);
 
-/// Lets a non-leaf keep its gradient in grad() as well.
+/// Lets a non-leaf add up its gradients in grad() as well.
 INFINI_TRAIN_API void RetainGrad(const Tensor& tensor);
 
 /// Runs `function` without keeping its intermediate values, and again in backward to have them:

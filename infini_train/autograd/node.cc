@@ -12,7 +12,7 @@ namespace {
 thread_local std::uint64_t next_sequence = 0;
 thread_local SavedTensorHooks* innermost_hooks = nullptr;
 
-/// Adds arriving gradients to a leaf; see engine.cc.
+/// Adds arriving gradients to a leaf; see backward.cc.
 class AccumulateNode final : public Node {
  public:
   explicit AccumulateNode(Tensor leaf) : Node("Accumulate", 1), leaf_(std::move(leaf)) {}
@@ -25,17 +25,20 @@ class AccumulateNode final : public Node {
   Tensor leaf_;
 };
 
+/// Throws Error when the tensor is no longer what its grad_fn made.
+void CheckHistory(const Tensor& tensor, const AutogradMeta& meta) {
+  if (meta.grad_fn_version == tensor.version()) return;
+  throw Error(fmt::format(
+      "a tensor of shape {} made by {} was modified in place through another tensor that shares "
+      "its memory (version {}, expected {}); its gradient would be wrong",
+      tensor.shape().ToString(), meta.grad_fn->name(), tensor.version(), meta.grad_fn_version));
+}
+
 Edge EdgeTo(const Tensor& tensor) {
   if (!tensor.defined() || !tensor.requires_grad()) return {};
   AutogradMeta& meta = tensor.EnsureAutogradMeta();
   if (meta.grad_fn) {
-    if (meta.grad_fn_version != tensor.version()) {
-      throw Error(fmt::format(
-          "a tensor of shape {} made by {} was modified in place through another tensor that "
-          "shares "
-          "its memory (version {}, expected {}); its gradient would be wrong",
-          tensor.shape().ToString(), meta.grad_fn->name(), tensor.version(), meta.grad_fn_version));
-    }
+    CheckHistory(tensor, meta);
     return {meta.grad_fn, meta.output_index};
   }
   std::shared_ptr<Node> accumulator = meta.grad_accumulator.lock();
@@ -149,13 +152,14 @@ void CheckInPlace(std::string_view name, const Tensor& tensor) {
     throw Error(fmt::format(
         "{}: a view in a recorded graph cannot be written in place; clone it first", name));
   }
+  if (meta->grad_fn) CheckHistory(tensor, *meta);
 }
 
 void detail::AttachNode(std::shared_ptr<Node> node, std::span<const Tensor* const> outputs,
                         std::span<const Tensor* const> inputs, RecordKind kind) {
   node->edges().reserve(inputs.size());
   for (const Tensor* input : inputs) {
-    if (kind == RecordKind::kInPlace && input == outputs.front()) {
+    if (kind == RecordKind::kInPlace && input->IsSameAs(*outputs.front())) {
       // The value before the write; the write itself has moved the version on.
       const AutogradMeta* meta = input->autograd_meta();
       const bool recorded = meta != nullptr && meta->grad_fn != nullptr;

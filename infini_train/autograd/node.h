@@ -192,7 +192,8 @@ void Record(std::string_view name, std::initializer_list<const Tensor*> outputs,
 }
 
 /// Throws Error when writing `tensor` in place would give wrong gradients: a leaf that requires a
-/// gradient, or a view in a recorded graph. In-place functions call it before they write.
+/// gradient, a view in a recorded graph, or a tensor that was modified through another one since it
+/// was recorded. In-place functions call it before they write.
 INFINI_TRAIN_API void CheckInPlace(std::string_view name, const Tensor& tensor);
 
 }  // namespace infini_train::autograd
