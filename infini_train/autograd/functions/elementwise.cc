@@ -188,22 +188,19 @@ Tensor SwiGlu(const Tensor& x) {
     throw Error(
         fmt::format("SwiGlu: expected x [.., 2F] = [gate | up], got {}", x.shape().ToString()));
   }
-  const std::int64_t width = x.size(-1);
   Dims shape = x.shape();
-  shape.back() = width / 2;
-  const std::int64_t rows = width == 0 ? 0 : x.numel() / width;
-  const Tensor packed = raw::Reshape(raw::Contiguous(x), {rows, width});
+  shape.back() /= 2;
+  const Tensor packed = raw::AsMatrix(raw::Contiguous(x));
   Tensor out = Tensor::Empty(shape, x.dtype(), x.device());
-  Tensor out_rows = raw::Reshape(out, {rows, width / 2});
+  Tensor out_rows = raw::AsMatrix(out);
   Call<op::SwiGlu>(out_rows, packed);
   if (ShouldRecord({&x})) {
     Record("SwiGlu", {&out}, {&x},
            [packed = SavedTensor(packed), shape = x.shape()](BackwardContext& context) {
              const Tensor x = packed.Unpack();
-             const Tensor grad_out = raw::Reshape(raw::Contiguous(context.TakeGradOutput()),
-                                                  {x.size(0), x.size(1) / 2});
+             const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
              Tensor grad_x = Tensor::Empty(shape, x.dtype(), x.device());
-             Tensor grad_rows = raw::Reshape(grad_x, x.shape());
+             Tensor grad_rows = raw::AsMatrix(grad_x);
              Call<op::SwiGluBackward>(grad_rows, grad_out, x);
              context.SetGrad(0, std::move(grad_x));
            });

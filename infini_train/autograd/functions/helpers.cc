@@ -95,6 +95,14 @@ Tensor Reshape(const Tensor& x, const Dims& shape) {
   return Clone(x).AsStrided(resolved, ContiguousStrides(resolved), 0);
 }
 
+Tensor AsMatrix(const Tensor& x) {
+  // Not -1: the rows may have no elements.
+  std::int64_t rows = 1;
+  for (int i = 0; i + 1 < x.rank(); ++i)
+    rows *= x.shape()[i];
+  return Reshape(x, {rows, x.size(-1)});
+}
+
 Tensor Expand(const Tensor& x, const Dims& shape) {
   if (x.shape() == shape) return x;
   Dims strides = Dims::Filled(shape.size(), 0);

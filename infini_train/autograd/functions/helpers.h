@@ -25,6 +25,8 @@ Tensor Contiguous(Tensor x);
 Tensor Clone(const Tensor& x);
 /// A view where the strides allow it, else a copy. One extent may be -1.
 Tensor Reshape(const Tensor& x, const Dims& shape);
+/// x [rows.., n] as [N, n]: a view where the strides allow it, else a copy.
+Tensor AsMatrix(const Tensor& x);
 /// Broadcast view. Throws Error when x does not broadcast to `shape`.
 Tensor Expand(const Tensor& x, const Dims& shape);
 /// The view with two dimensions (not negative) exchanged.

@@ -34,11 +34,6 @@ Tensor GemmOperand(const Tensor& x) {
   return fits(last, last - 1) || fits(last - 1, last) ? x : raw::Contiguous(x);
 }
 
-/// x [rows.., in] as a matrix [rows, in], without history.
-Tensor AsMatrix(const Tensor& x) {
-  return raw::Reshape(x, {-1, x.size(-1)});
-}
-
 Tensor ColumnSum(const Tensor& matrix, DataType dtype) {
   Tensor sum = Tensor::Empty({1, matrix.size(1)}, matrix.dtype(), matrix.device());
   Call<op::Sum>(sum, matrix, Dims{0});
@@ -58,7 +53,7 @@ Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   }
   const DataType dtype = detail::MatmulDataType("Linear", x, weight);
   const Tensor compute_weight = raw::To(weight, dtype);
-  const Tensor matrix = AsMatrix(raw::To(x, dtype));
+  const Tensor matrix = raw::AsMatrix(raw::To(x, dtype));
   Dims shape = x.shape();
   shape.back() = weight.size(0);
   Tensor out = Tensor::Empty({matrix.size(0), weight.size(0)}, dtype, x.device());
@@ -72,7 +67,7 @@ Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
             weight = x.requires_grad() ? SavedTensor(compute_weight) : SavedTensor(),
             x_shape = x.shape(), x_dtype = x.dtype(), weight_dtype = weight.dtype(),
             bias_dtype = bias.defined() ? bias.dtype() : dtype](BackwardContext& context) {
-             const Tensor grad_out = AsMatrix(raw::Contiguous(context.TakeGradOutput()));
+             const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
              if (context.NeedsGrad(1)) {
                const Tensor input = GemmOperand(matrix.Unpack());
                const Tensor grad_transposed = SwapLastTwo(grad_out);

@@ -23,15 +23,15 @@ void CheckNormArguments(std::string_view name, const Tensor& x, const Tensor& pa
   }
 }
 
-/// The norm ops take parameters of x's type or float32.
+/// The norm ops take contiguous parameters of x's type or float32.
 Tensor NormParameter(const Tensor& parameter, const Tensor& x) {
-  if (!parameter.defined() || parameter.dtype() == x.dtype()) return parameter;
+  if (!parameter.defined()) return parameter;
   const bool wider = parameter.dtype() == DataType::kFloat32 && x.dtype() != DataType::kFloat64;
-  return wider ? parameter : raw::To(parameter, x.dtype());
+  return raw::Contiguous(wider ? parameter : raw::To(parameter, x.dtype()));
 }
 
 Tensor AsRows(const Tensor& x) {
-  return raw::Reshape(raw::Contiguous(x), {-1, x.size(-1)});
+  return raw::AsMatrix(raw::Contiguous(x));
 }
 
 Tensor RowStatistic(const Tensor& rows) {
@@ -47,7 +47,6 @@ Tensor EmptyLikeIf(bool needed, const Tensor& x) {
 Tensor LayerNorm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   CheckNormArguments("LayerNorm", x, weight);
   CheckNormArguments("LayerNorm", x, bias);
-  if (x.numel() == 0) return Mul(x, Scalar(1));
   const Tensor rows = AsRows(x);
   const Tensor scale = NormParameter(weight, x);
   Tensor out = Tensor::EmptyLike(rows);
@@ -83,7 +82,6 @@ Tensor LayerNorm(const Tensor& x, const Tensor& weight, const Tensor& bias, doub
 
 Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps) {
   CheckNormArguments("RmsNorm", x, weight);
-  if (x.numel() == 0) return Mul(x, Scalar(1));
   const Tensor rows = AsRows(x);
   const Tensor scale = NormParameter(weight, x);
   Tensor out = Tensor::EmptyLike(rows);
