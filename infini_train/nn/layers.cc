@@ -52,10 +52,13 @@ Tensor RmsNorm::Forward(const Tensor& x, const ForwardContext&) {
   return infini_train::RmsNorm(x, weight_, eps_);
 }
 
-Dropout::Dropout(double p) : p_(p) {
-  if (p < 0.0 || p >= 1.0) {
-    throw Error(fmt::format("dropout: expected 0 <= p < 1, got {}", p));
-  }
+Dropout::Dropout(double p) {
+  set_p(p);
+}
+
+void Dropout::set_p(double p) {
+  if (!(p >= 0.0 && p < 1.0)) throw Error(fmt::format("dropout: expected 0 <= p < 1, got {}", p));
+  p_ = p;
 }
 
 Tensor Dropout::Forward(const Tensor& x, const ForwardContext&) {

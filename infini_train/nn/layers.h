@@ -82,6 +82,8 @@ class INFINI_TRAIN_API Dropout : public Module {
   /// Throws Error unless 0 <= p < 1.
   explicit Dropout(double p);
 
+  void set_p(double p);
+
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
 

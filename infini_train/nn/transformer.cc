@@ -194,6 +194,16 @@ void Transformer::InitializeParameters(Generator& generator) const {
   }
 }
 
+void Transformer::SetDropout(double p) {
+  for (const auto& [name, module] : NamedModules()) {
+    if (auto* dropout = dynamic_cast<Dropout*>(module)) dropout->set_p(p);
+    if (auto* attention = dynamic_cast<CausalSelfAttention*>(module)) {
+      attention->set_attention_dropout(p);
+    }
+  }
+  config_.embedding_dropout = config_.attention_dropout = config_.residual_dropout = p;
+}
+
 Tensor Transformer::RunBlocks(Tensor x, const ForwardContext& context) {
   const auto run = [&](Tensor value, std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i)

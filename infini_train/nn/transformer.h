@@ -25,6 +25,7 @@ class INFINI_TRAIN_API CausalSelfAttention : public Module {
                       std::shared_ptr<const RotaryTable> rotary, TensorOptions options);
 
   const Linear& output_projection() const { return *c_proj_; }
+  void set_attention_dropout(double p) { config_.attention_dropout = p; }
 
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
@@ -114,6 +115,10 @@ class INFINI_TRAIN_API Transformer : public Module {
   /// scale * sum of cross-entropies of the next-token targets [B, T]; targets of
   /// kDefaultIgnoreIndex do not count. Logits are never held as a whole.
   Tensor Loss(const Tensor& ids, const Tensor& targets, double scale);
+
+  /// Sets every dropout probability (embedding, attention, residual) to p. Throws Error unless
+  /// 0 <= p < 1.
+  void SetDropout(double p);
 
   void set_activation_checkpointing(ActivationCheckpointing value) { checkpointing_ = value; }
 
