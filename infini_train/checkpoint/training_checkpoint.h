@@ -26,8 +26,6 @@ struct TrainingState {
   Generator::State random;
   /// State of the data loader, as it writes it (JSON text).
   std::string data_state;
-  /// Settings that a resumed run must share, name and printed value: compared, not applied.
-  std::vector<std::pair<std::string, std::string>> settings;
 };
 
 /// Writes `folder/training/`: optimizer.safetensors and state.json, each atomically.

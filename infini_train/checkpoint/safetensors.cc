@@ -1,0 +1,347 @@
+#include "infini_train/checkpoint/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "infini_train/core/error.h"
+#include "infini_train/core/storage.h"
+
+namespace infini_train::checkpoint {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+/// The names end here in the file's own order of types, widest first.
+struct TypeName {
+  std::string_view name;
+  DataType dtype;
+};
+constexpr TypeName kTypeNames[] = {
+    {"F64", DataType::kFloat64}, {"I64", DataType::kInt64},     {"F32", DataType::kFloat32},
+    {"I32", DataType::kInt32},   {"BF16", DataType::kBFloat16}, {"F16", DataType::kFloat16},
+    {"U16", DataType::kUInt16},  {"U8", DataType::kUInt8},      {"BOOL", DataType::kBool}};
+
+std::size_t TypeOrder(DataType dtype) {
+  const auto* found = std::find_if(std::begin(kTypeNames), std::end(kTypeNames),
+                                   [&](const TypeName& entry) { return entry.dtype == dtype; });
+  return static_cast<std::size_t>(found - std::begin(kTypeNames));
+}
+
+/// Parses a JSON object and refuses a key that occurs twice in one object.
+Json ParseObject(std::string_view text, const std::string& path) {
+  std::vector<std::set<std::string>> keys;
+  std::optional<std::string> repeated;
+  const Json::parser_callback_t watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    switch (event) {
+      case Json::parse_event_t::object_start:
+        keys.emplace_back();
+        break;
+      case Json::parse_event_t::object_end:
+        keys.pop_back();
+        break;
+      case Json::parse_event_t::key:
+        if (!keys.back().insert(parsed.get<std::string>()).second) {
+          repeated = parsed.get<std::string>();
+        }
+        break;
+      default:
+        break;
+    }
+    return true;
+  };
+  Json json;
+  try {
+    json = Json::parse(text, watch);
+  } catch (const Json::exception& error) {
+    throw Error(fmt::format("{}: header is no JSON: {}", path, error.what()));
+  }
+  if (repeated) throw Error(fmt::format("{}: name {} occurs twice", path, *repeated));
+  if (!json.is_object()) throw Error(fmt::format("{}: expected a JSON object as header", path));
+  return json;
+}
+
+std::vector<std::int64_t> NonNegativeIntegers(const Json& json, const std::string& where) {
+  std::vector<std::int64_t> values;
+  const bool is_list = json.is_array();
+  for (std::size_t i = 0; is_list && i < json.size(); ++i) {
+    const Json& item = json[i];
+    if (!item.is_number_integer() || (!item.is_number_unsigned() && item.get<std::int64_t>() < 0) ||
+        item.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) {
+      throw Error(fmt::format("{}: expected integers of 0 or more, found {}", where, item.dump()));
+    }
+    values.push_back(item.get<std::int64_t>());
+  }
+  if (!is_list)
+    throw Error(fmt::format("{}: expected a list of integers, found {}", where, json.dump()));
+  return values;
+}
+
+DataType ParseType(const Json& json, const std::string& where) {
+  std::vector<std::string_view> names;
+  for (const auto& [name, dtype] : kTypeNames) {
+    if (json.is_string() && json.get_ref<const std::string&>() == name) return dtype;
+    names.push_back(name);
+  }
+  throw Error(fmt::format("{}: expected a dtype of {}, found {}", where, fmt::join(names, ", "),
+                          json.dump()));
+}
+
+const Json& Field(const Json& json, const char* name, const std::string& where) {
+  const auto found = json.is_object() ? json.find(name) : json.end();
+  if (!json.is_object() || found == json.end()) {
+    throw Error(fmt::format("{}: field {} is missing", where, name));
+  }
+  return *found;
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : file_(std::make_shared<MappedFile>(path.string())) {
+  const std::string_view bytes = file_->text();
+  const std::string& name = file_->path();
+  std::uint64_t header_bytes = 0;
+  if (bytes.size() < sizeof(header_bytes)) {
+    throw Error(fmt::format("{}: expected at least 8 bytes, found {}", name, bytes.size()));
+  }
+  std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
+  if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size() - sizeof(header_bytes) ||
+      header_bytes < 2) {
+    throw Error(fmt::format("{}: header of {} bytes does not fit a file of {} bytes", name,
+                            header_bytes, bytes.size()));
+  }
+  const std::size_t data_begin = sizeof(header_bytes) + header_bytes;
+  const std::string_view text = bytes.substr(sizeof(header_bytes), header_bytes);
+  if (text[0] != '{') throw Error(fmt::format("{}: expected a JSON object as header", name));
+  const Json header = ParseObject(text, name);
+  for (const auto& [key, value] : header.items()) {
+    if (key == "__metadata__") {
+      for (const auto& [field, content] : value.items()) {
+        if (!content.is_string()) {
+          throw Error(fmt::format("{}: __metadata__.{}: expected a string", name, field));
+        }
+        metadata_[field] = content.get<std::string>();
+      }
+      continue;
+    }
+    const std::string where = fmt::format("{}: tensor {}", name, key);
+    const DataType dtype = ParseType(Field(value, "dtype", where), where);
+    const std::vector<std::int64_t> extents =
+        NonNegativeIntegers(Field(value, "shape", where), where);
+    const std::vector<std::int64_t> offsets =
+        NonNegativeIntegers(Field(value, "data_offsets", where), where);
+    if (offsets.size() != 2) {
+      throw Error(fmt::format("{}: expected two data_offsets, found {}", where, offsets.size()));
+    }
+    if (extents.size() > kMaxRank) {
+      throw Error(fmt::format("{}: expected at most {} dimensions, found {}", where, kMaxRank,
+                              extents.size()));
+    }
+    const Dims shape(extents);
+    std::int64_t expected = 0;
+    std::int64_t elements = 0;
+    try {
+      elements = Numel(shape);
+    } catch (const Error& error) {
+      throw Error(fmt::format("{}: {}", where, error.what()));
+    }
+    const auto available = static_cast<std::int64_t>(bytes.size() - data_begin);
+    if (__builtin_mul_overflow(elements, static_cast<std::int64_t>(SizeOf(dtype)), &expected) ||
+        offsets[1] < offsets[0] || offsets[1] > available || offsets[1] - offsets[0] != expected) {
+      throw Error(
+          fmt::format("{}: shape {} of {} does not agree with data_offsets [{}, {}] and {} "
+                      "bytes of data",
+                      where, shape.ToString(), ToString(dtype), offsets[0], offsets[1], available));
+    }
+    entries_[key] = {dtype, shape, data_begin + static_cast<std::size_t>(offsets[0]),
+                     data_begin + static_cast<std::size_t>(offsets[1])};
+  }
+  std::vector<std::pair<std::string, Entry>> by_offset(entries_.begin(), entries_.end());
+  std::sort(by_offset.begin(), by_offset.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second.begin, a.second.end) < std::pair(b.second.begin, b.second.end);
+  });
+  std::size_t covered = data_begin;
+  for (const auto& [key, entry] : by_offset) {
+    if (entry.begin != covered) {
+      throw Error(
+          fmt::format("{}: tensor {}: data starts at {}, expected {}: tensors must neither "
+                      "overlap nor leave holes",
+                      name, key, entry.begin - data_begin, covered - data_begin));
+    }
+    covered = entry.end;
+  }
+  if (covered != bytes.size()) {
+    throw Error(
+        fmt::format("{}: {} bytes after the last tensor's data", name, bytes.size() - covered));
+  }
+}
+
+std::vector<std::string> SafetensorsFile::Names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries_)
+    names.push_back(name);
+  return names;
+}
+
+const SafetensorsFile::Entry& SafetensorsFile::At(const std::string& name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) throw Error(fmt::format("{}: holds no tensor {}", path(), name));
+  return found->second;
+}
+
+Tensor SafetensorsFile::Load(const std::string& name) const {
+  const Entry& entry = At(name);
+  const std::byte* data = file_->bytes().data() + entry.begin;
+  const std::size_t bytes = entry.end - entry.begin;
+  if (reinterpret_cast<std::uintptr_t>(data) % SizeOf(entry.dtype) != 0 || bytes == 0) {
+    Tensor copy = Tensor::Empty(entry.shape, entry.dtype);
+    copy.CopyFromHost(data, bytes);
+    return copy;
+  }
+  // The mapping is private and read-only: a write through the view would fault, not reach the file.
+  auto storage =
+      std::make_shared<Storage>(Device(), const_cast<std::byte*>(data), bytes, [file = file_] {});
+  return Tensor::FromStorage(std::move(storage), entry.dtype, entry.shape,
+                             ContiguousStrides(entry.shape));
+}
+
+void WriteSafetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                      const std::map<std::string, std::string>& metadata) {
+  std::vector<std::pair<std::string, Tensor>> ordered = tensors;
+  std::sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
+    return std::pair(TypeOrder(a.second.dtype()), a.first) <
+           std::pair(TypeOrder(b.second.dtype()), b.first);
+  });
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::size_t offset = 0;
+  for (const auto& [name, tensor] : ordered) {
+    if (header.contains(name)) {
+      throw Error(fmt::format("{}: tensor {} is to be written twice", path.string(), name));
+    }
+    header[name]["dtype"] = kTypeNames[TypeOrder(tensor.dtype())].name;
+    header[name]["shape"] = std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end());
+    header[name]["data_offsets"] = {offset, offset + tensor.nbytes()};
+    offset += tensor.nbytes();
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  AtomicFile file(path.string());
+  const auto length = static_cast<std::uint64_t>(text.size());
+  file.Write(std::as_bytes(std::span(&length, 1)));
+  file.Write(text);
+  std::vector<std::byte> buffer;
+  for (const auto& [name, tensor] : ordered) {
+    if (tensor.device().is_cpu() && tensor.IsContiguous()) {
+      file.Write(std::span(static_cast<const std::byte*>(tensor.raw_data()), tensor.nbytes()));
+      continue;
+    }
+    buffer.resize(tensor.nbytes());
+    tensor.CopyToHost(buffer.data());
+    file.Write(buffer);
+  }
+  file.Commit();
+}
+
+SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) {
+  const std::filesystem::path index = folder / "model.safetensors.index.json";
+  if (!std::filesystem::exists(index)) {
+    const std::filesystem::path file = folder / "model.safetensors";
+    if (!std::filesystem::exists(file)) {
+      throw Error(fmt::format(
+          "{}: holds neither model.safetensors nor model.safetensors.index.json", folder.string()));
+    }
+    files_.emplace_back(file);
+    path_ = file.string();
+    for (const std::string& name : files_[0].Names())
+      file_of_[name] = 0;
+    return;
+  }
+  path_ = index.string();
+  const Json json = ParseObject(ReadFile(path_), path_);
+  const Json& map = Field(json, "weight_map", path_);
+  std::map<std::string, std::size_t> opened;
+  for (const auto& [name, value] : map.items()) {
+    const std::string file = value.is_string() ? value.get<std::string>() : "";
+    if (file.empty() || file.find('/') != std::string::npos) {
+      throw Error(fmt::format("{}: weight_map.{}: expected a file name, found {}", path_, name,
+                              value.dump()));
+    }
+    const auto [position, is_new] = opened.try_emplace(file, files_.size());
+    if (is_new) {
+      if (!std::filesystem::exists(folder / file)) {
+        throw Error(fmt::format("{}: names {}, which is not there", path_, file));
+      }
+      files_.emplace_back(folder / file);
+    }
+    if (!files_[position->second].Contains(name)) {
+      throw Error(
+          fmt::format("{}: says that {} holds tensor {}, but it does not", path_, file, name));
+    }
+    file_of_[name] = position->second;
+  }
+}
+
+std::vector<std::string> SafetensorsFolder::Names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : file_of_)
+    names.push_back(name);
+  return names;
+}
+
+const SafetensorsFile& SafetensorsFolder::FileOf(const std::string& name) const {
+  const auto found = file_of_.find(name);
+  if (found == file_of_.end()) throw Error(fmt::format("{}: holds no tensor {}", path_, name));
+  return files_[found->second];
+}
+
+void WriteSafetensorsFolder(const std::filesystem::path& folder, const NamedTensors& tensors,
+                            std::int64_t max_shard_bytes) {
+  std::vector<NamedTensors> shards(1);
+  std::int64_t total = 0;
+  std::int64_t in_shard = 0;
+  for (const auto& entry : tensors) {
+    const auto bytes = static_cast<std::int64_t>(entry.second.nbytes());
+    if (in_shard > 0 && in_shard + bytes > max_shard_bytes) {
+      shards.emplace_back();
+      in_shard = 0;
+    }
+    shards.back().push_back(entry);
+    in_shard += bytes;
+    total += bytes;
+  }
+  std::set<std::string> written;
+  if (shards.size() == 1) {
+    WriteSafetensors(folder / "model.safetensors", shards[0]);
+    written.insert("model.safetensors");
+  } else {
+    nlohmann::ordered_json index;
+    index["metadata"]["total_size"] = total;
+    std::map<std::string, std::string> weight_map;
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      const std::string name =
+          fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+      WriteSafetensors(folder / name, shards[i]);
+      written.insert(name);
+      for (const auto& [tensor, value] : shards[i])
+        weight_map[tensor] = name;
+    }
+    index["weight_map"] = weight_map;
+    WriteFileAtomically((folder / "model.safetensors.index.json").string(), index.dump(2) + "\n");
+    written.insert("model.safetensors.index.json");
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool weights = name == "model.safetensors" || name == "model.safetensors.index.json" ||
+                         (name.starts_with("model-") && name.ends_with(".safetensors"));
+    if (weights && !written.contains(name)) std::filesystem::remove(entry.path());
+  }
+}
+
+}  // namespace infini_train::checkpoint
