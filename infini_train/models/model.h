@@ -27,6 +27,9 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
+/// Fields in which two configurations differ, as "hidden_size: 768 and 1024".
+INFINI_TRAIN_API std::vector<std::string> Differences(const ModelConfig& a, const ModelConfig& b);
+
 struct Model {
   ModelConfig config;
   std::shared_ptr<nn::Transformer> module;

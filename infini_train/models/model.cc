@@ -1,0 +1,281 @@
+#include "infini_train/models/model.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/checkpoint/llmc_checkpoint.h"
+#include "infini_train/checkpoint/safetensors.h"
+#include "infini_train/core/error.h"
+#include "infini_train/core/file.h"
+#include "infini_train/models/config_reader.h"
+#include "infini_train/models/model_family.h"
+
+namespace infini_train::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+nlohmann::json ReadJson(const fs::path& path) {
+  try {
+    return nlohmann::json::parse(ReadFile(path.string()));
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(fmt::format("{}: {}", path.string(), error.what()));
+  }
+}
+
+/// The family whose llm.c format the file has.
+const ModelFamily& FamilyOfFile(const fs::path& path) {
+  for (const ModelFamily* family : Families()) {
+    if (family->llmc_magic() != 0 && checkpoint::IsLlmcFile(path, family->llmc_magic())) {
+      return *family;
+    }
+  }
+  throw Error(fmt::format("{}: is neither a model folder nor an llm.c checkpoint of a known family",
+                          path.string()));
+}
+
+ModelConfig LoadFolderConfig(const fs::path& folder) {
+  const fs::path path = folder / "config.json";
+  if (!fs::exists(path)) throw Error(fmt::format("{}: holds no config.json", folder.string()));
+  const nlohmann::json json = ReadJson(path);
+  const ConfigReader reader(json, path.string());
+  const std::string type = reader.String("model_type", "");
+  if (type.empty()) throw Error(fmt::format("{}: field model_type is missing", path.string()));
+  std::vector<std::string_view> known;
+  for (const ModelFamily* family : Families()) {
+    known.push_back(family->name());
+    if (family->name() != type) continue;
+    ModelConfig config = family->ParseConfig(json, path.string());
+    if (const fs::path generation = folder / "generation_config.json"; fs::exists(generation)) {
+      const nlohmann::json generation_json = ReadJson(generation);
+      const auto eos = ConfigReader(generation_json, generation.string()).TokenIds("eos_token_id");
+      if (!eos.empty()) config.eos_token_ids = eos;
+    }
+    try {
+      config.transformer.Validate();
+    } catch (const Error& error) {
+      throw Error(fmt::format("{}: {}", path.string(), error.what()));
+    }
+    return config;
+  }
+  throw Error(fmt::format("{}: model_type: expected one of {}, found {}", path.string(),
+                          fmt::join(known, ", "), type));
+}
+
+/// The shape of the part of a parameter as the file stores it.
+Dims StoredShape(const WeightPart& part, const Tensor& parameter) {
+  Dims shape = parameter.shape();
+  if (part.rows >= 0) shape[0] = part.rows;
+  if (part.transposed) std::swap(shape[0], shape[1]);
+  return shape;
+}
+
+/// Finds every weight in the folder before anything is written; all faults are listed together.
+class WeightPlan {
+ public:
+  WeightPlan(const ModelFamily& family, const Model& model,
+             const checkpoint::SafetensorsFolder& files) {
+    const nn::NamedTensors named = model.module->NamedParameters();
+    const std::unordered_map<std::string, Tensor> parameters(named.begin(), named.end());
+    std::unordered_set<std::string> used;
+    std::vector<std::string> missing, misshapen, unexpected;
+    for (const WeightMapping& mapping : family.WeightMap(model.config)) {
+      const Tensor& parameter = parameters.at(mapping.parameter);
+      std::int64_t row = 0;
+      for (const WeightPart& part : mapping.parts) {
+        const std::int64_t rows = part.rows >= 0 ? part.rows : parameter.size(0);
+        const std::string prefixed = std::string(family.optional_prefix()) + part.name;
+        const std::string name = files.Contains(prefixed) ? prefixed : part.name;
+        used.insert(name);
+        if (!files.Contains(name)) {
+          missing.push_back(part.name);
+        } else if (const Dims expected = StoredShape(part, parameter);
+                   !(files.shape(name) == expected)) {
+          misshapen.push_back(fmt::format("{} (expected {}, found {})", name, expected.ToString(),
+                                          files.shape(name).ToString()));
+        } else {
+          steps_.push_back({parameter, row, rows, name, part.transposed});
+        }
+        row += rows;
+      }
+    }
+    for (const std::string& name : files.Names()) {
+      std::string_view plain = name;
+      if (plain.starts_with(family.optional_prefix()))
+        plain.remove_prefix(family.optional_prefix().size());
+      if (!used.contains(name) && !family.IsIgnorable(model.config, plain))
+        unexpected.push_back(name);
+    }
+    if (missing.empty() && misshapen.empty() && unexpected.empty()) return;
+    std::string message = fmt::format("{} does not fit the model", files.path());
+    const auto list = [&](std::string_view title, const std::vector<std::string>& names) {
+      if (!names.empty()) message += fmt::format("; {}: {}", title, fmt::join(names, ", "));
+    };
+    list("missing", missing);
+    list("unexpected", unexpected);
+    list("wrong shape", misshapen);
+    throw Error(message);
+  }
+
+  void Run(const checkpoint::SafetensorsFolder& files) const {
+    const NoGrad no_grad;
+    for (const Step& step : steps_) {
+      const Tensor stored = files.Load(step.name);
+      if (!IsFloatingPoint(stored.dtype())) {
+        throw Error(fmt::format("{}: tensor {}: expected a floating type, found {}", files.path(),
+                                step.name, ToString(stored.dtype())));
+      }
+      CopyInPlace(Slice(step.parameter, 0, step.row, step.row + step.rows),
+                  step.transposed ? Transpose(stored, 0, 1) : stored);
+    }
+  }
+
+ private:
+  struct Step {
+    Tensor parameter;
+    std::int64_t row;
+    std::int64_t rows;
+    std::string name;
+    bool transposed;
+  };
+  std::vector<Step> steps_;
+};
+
+}  // namespace
+
+const std::vector<const ModelFamily*>& Families() {
+  static const std::vector<const ModelFamily*> families = {&Gpt2Family()};
+  return families;
+}
+
+const ModelFamily& GetFamily(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const ModelFamily* family : Families()) {
+    if (family->name() == name) return *family;
+    known.push_back(family->name());
+  }
+  throw Error(
+      fmt::format("'{}' is no model family; expected one of {}", name, fmt::join(known, ", ")));
+}
+
+ModelConfig ModelFamily::ReadLlmcConfig(const fs::path&) const {
+  throw Error(fmt::format("{} has no llm.c format", name()));
+}
+void ModelFamily::ReadLlmcWeights(const Model&, const fs::path&) const {
+  throw Error(fmt::format("{} has no llm.c format", name()));
+}
+void ModelFamily::WriteLlmc(const Model&, const fs::path&, DataType) const {
+  throw Error(fmt::format("{} has no llm.c format", name()));
+}
+
+std::vector<std::string> Differences(const ModelConfig& a, const ModelConfig& b) {
+  std::vector<std::string> result;
+  if (a.family != b.family) result.push_back(fmt::format("family: {} and {}", a.family, b.family));
+  const nn::TransformerConfig& x = a.transformer;
+  const nn::TransformerConfig& y = b.transformer;
+  const auto compare = [&](const char* name, const auto& left, const auto& right) {
+    if (left != right) result.push_back(fmt::format("{}: {} and {}", name, left, right));
+  };
+  compare("vocab_size", x.vocab_size, y.vocab_size);
+  compare("max_position_embeddings", x.max_position_embeddings, y.max_position_embeddings);
+  compare("hidden_size", x.hidden_size, y.hidden_size);
+  compare("num_hidden_layers", x.num_hidden_layers, y.num_hidden_layers);
+  compare("num_attention_heads", x.num_attention_heads, y.num_attention_heads);
+  compare("num_key_value_heads", x.num_key_value_heads, y.num_key_value_heads);
+  compare("head_dim", x.head_dim, y.head_dim);
+  compare("intermediate_size", x.intermediate_size, y.intermediate_size);
+  compare("norm", static_cast<int>(x.norm), static_cast<int>(y.norm));
+  compare("norm_eps", x.norm_eps, y.norm_eps);
+  compare("activation", static_cast<int>(x.activation), static_cast<int>(y.activation));
+  compare("position_embedding", static_cast<int>(x.position_embedding),
+          static_cast<int>(y.position_embedding));
+  compare("rope_theta", x.rope_theta, y.rope_theta);
+  compare("rope_scaling", x.rope_scaling.has_value() ? x.rope_scaling->factor : 1.0,
+          y.rope_scaling.has_value() ? y.rope_scaling->factor : 1.0);
+  compare("attention_bias", x.attention_bias, y.attention_bias);
+  compare("attention_output_bias", x.attention_output_bias, y.attention_output_bias);
+  compare("mlp_bias", x.mlp_bias, y.mlp_bias);
+  compare("tie_word_embeddings", x.tie_word_embeddings, y.tie_word_embeddings);
+  compare("query_key_norm", x.query_key_norm, y.query_key_norm);
+  compare("sliding_window", x.sliding_window, y.sliding_window);
+  compare("scale_attention", x.scale_attention, y.scale_attention);
+  compare("scale_attention_by_inverse_layer_index", x.scale_attention_by_inverse_layer_index,
+          y.scale_attention_by_inverse_layer_index);
+  return result;
+}
+
+Model CreateModel(const ModelConfig& config, std::uint64_t seed, nn::TensorOptions options) {
+  Model model{config, std::make_shared<nn::Transformer>(config.transformer, options)};
+  Generator generator(seed);
+  model.module->InitializeParameters(generator);
+  return model;
+}
+
+ModelConfig LoadModelConfig(const fs::path& path) {
+  if (fs::is_directory(path)) return LoadFolderConfig(path);
+  return FamilyOfFile(path).ReadLlmcConfig(path);
+}
+
+Model LoadModel(const fs::path& path, nn::TensorOptions options) {
+  Model model;
+  model.config = LoadModelConfig(path);
+  const ModelFamily& family = GetFamily(model.config.family);
+  if (!fs::is_directory(path)) {
+    model.module = std::make_shared<nn::Transformer>(model.config.transformer, options);
+    family.ReadLlmcWeights(model, path);
+    return model;
+  }
+  const checkpoint::SafetensorsFolder files(path);
+  model.module = std::make_shared<nn::Transformer>(model.config.transformer, options);
+  WeightPlan(family, model, files).Run(files);
+  return model;
+}
+
+void SaveModel(const Model& model, const fs::path& folder, const SaveModelOptions& options) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw Error(fmt::format("{}: {}", folder.string(), error.message()));
+  const ModelFamily& family = GetFamily(model.config.family);
+  const nn::NamedTensors named = model.module->NamedParameters();
+  const std::unordered_map<std::string, Tensor> parameters(named.begin(), named.end());
+  const NoGrad no_grad;
+  checkpoint::NamedTensors tensors;
+  for (const WeightMapping& mapping : family.WeightMap(model.config)) {
+    const Tensor& parameter = parameters.at(mapping.parameter);
+    std::int64_t row = 0;
+    for (const WeightPart& part : mapping.parts) {
+      const std::int64_t rows = part.rows >= 0 ? part.rows : parameter.size(0);
+      Tensor value = Slice(parameter, 0, row, row + rows);
+      if (part.transposed) value = Transpose(value, 0, 1);
+      if (options.dtype) value = To(value, *options.dtype);
+      const bool head = part.name == "lm_head.weight";
+      tensors.emplace_back((head ? "" : std::string(family.optional_prefix())) + part.name, value);
+      row += rows;
+    }
+  }
+  checkpoint::WriteSafetensorsFolder(folder, tensors, options.max_shard_bytes);
+  nlohmann::ordered_json json = family.DumpConfig(model.config);
+  const auto token_ids = [&](nlohmann::ordered_json& target) {
+    if (model.config.bos_token_id >= 0) target["bos_token_id"] = model.config.bos_token_id;
+    const auto& eos = model.config.eos_token_ids;
+    if (eos.size() == 1) target["eos_token_id"] = eos[0];
+    if (eos.size() > 1) target["eos_token_id"] = eos;
+  };
+  token_ids(json);
+  json["torch_dtype"] = ToString(options.dtype.value_or(named.front().second.dtype()));
+  WriteFileAtomically((folder / "config.json").string(), json.dump(2) + "\n");
+  nlohmann::ordered_json generation = nlohmann::ordered_json::object();
+  token_ids(generation);
+  WriteFileAtomically((folder / "generation_config.json").string(), generation.dump(2) + "\n");
+}
+
+void SaveLlmcCheckpoint(const Model& model, const fs::path& file, DataType dtype) {
+  GetFamily(model.config.family).WriteLlmc(model, file, dtype);
+}
+
+}  // namespace infini_train::models
