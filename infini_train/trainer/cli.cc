@@ -1,0 +1,219 @@
+#include "infini_train/trainer/cli.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "infini_train/core/error.h"
+#include "infini_train/trainer/commands.h"
+#include "infini_train/trainer/flags.h"
+#include "infini_train/trainer/trainer.h"
+
+namespace infini_train::trainer {
+namespace {
+
+/// Number of single-character edits between two words.
+std::size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+template <typename Names>
+std::string Nearest(const Names& names, std::string_view word) {
+  return *std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+    return EditDistance(a, word) < EditDistance(b, word);
+  });
+}
+
+bool IsBooleanWord(const std::string& word) {
+  static const std::set<std::string> words = {"true", "false", "1", "0", "yes", "no", "on", "off"};
+  return words.contains(word);
+}
+
+/// Rewrites the arguments of a command to what CLI11 understands: `-name`, `--some-name`,
+/// `--noname` and `--name false` become `--name` and `--name=false`. Throws Error on a flag that
+/// the command does not have.
+std::vector<std::string> NormalizeArguments(const std::vector<std::string>& arguments,
+                                            const CLI::App& app,
+                                            const std::set<std::string>& booleans) {
+  std::set<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames())
+      names.insert(name);
+  }
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    const std::size_t dashes = argument.starts_with("--") ? 2 : argument.starts_with("-") ? 1 : 0;
+    const bool is_flag = dashes > 0 && argument.size() > dashes &&
+                         (std::isalpha(static_cast<unsigned char>(argument[dashes])) != 0);
+    if (!is_flag) {
+      result.push_back(argument);
+      continue;
+    }
+    const std::size_t equals = argument.find('=');
+    std::string name =
+        argument.substr(dashes, equals == std::string::npos ? equals : equals - dashes);
+    std::replace(name.begin(), name.end(), '-', '_');
+    std::string value = equals == std::string::npos ? "" : argument.substr(equals);
+    if (name == "h") name = "help";
+    if (!names.contains(name) && name.starts_with("no") && booleans.contains(name.substr(2)) &&
+        value.empty()) {
+      name = name.substr(2);
+      value = "=false";
+    } else if (booleans.contains(name) && value.empty() && i + 1 < arguments.size() &&
+               IsBooleanWord(arguments[i + 1])) {
+      value = "=" + arguments[++i];
+    }
+    if (!names.contains(name)) {
+      throw Error(
+          fmt::format("unknown flag --{}; the nearest is --{}", name, Nearest(names, name)));
+    }
+    // A value of its own never looks like a flag.
+    if (value.empty() && !booleans.contains(name) && name != "help" && i + 1 < arguments.size()) {
+      value = "=" + arguments[++i];
+    }
+    result.push_back("--" + name + value);
+  }
+  return result;
+}
+
+/// Parses a command's arguments; false when help was asked for and printed.
+bool Parse(Flags& flags, const std::vector<std::string>& arguments) {
+  std::vector<std::string> normalized =
+      NormalizeArguments(arguments, flags.app(), flags.booleans());
+  std::reverse(normalized.begin(), normalized.end());
+  try {
+    flags.app().parse(normalized);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", flags.app().help());
+    return false;
+  } catch (const CLI::ParseError& error) {
+    throw Error(error.what());
+  }
+  return true;
+}
+
+int RunTrain(const std::string& program, const std::vector<std::string>& arguments,
+             TrainOptions options) {
+  Flags flags(program, "Trains a model on token files.");
+  AddTrainFlags(flags, options);
+  return Parse(flags, arguments) ? Train(options, stdout) : 0;
+}
+
+template <typename Options>
+int RunCommand(const std::string& program, const std::string& description,
+               const std::vector<std::string>& arguments, void (*add_flags)(Flags&, Options&),
+               void (*command)(const Options&, std::FILE*)) {
+  Options options;
+  Flags flags(program, description);
+  add_flags(flags, options);
+  if (Parse(flags, arguments)) command(options, stdout);
+  return 0;
+}
+
+struct Command {
+  std::string name;
+  std::string description;
+  int (*run)(const std::string& program, const std::string& description,
+             const std::vector<std::string>& arguments);
+};
+
+const std::vector<Command>& Commands() {
+  using Arguments = std::vector<std::string>;
+  static const std::vector<Command> commands = {
+      {"tokenize", "Turns text files and folders into token shards.",
+       [](const std::string& program, const std::string& description, const Arguments& arguments) {
+         return RunCommand(program, description, arguments, &AddTokenizeFlags, &TokenizeCommand);
+       }},
+      {"train", "Trains a model on token files.",
+       [](const std::string& program, const std::string&, const Arguments& arguments) {
+         return RunTrain(program, arguments, {});
+       }},
+      {"generate", "Continues prompts with a trained model.",
+       [](const std::string& program, const std::string& description, const Arguments& arguments) {
+         return RunCommand(program, description, arguments, &AddGenerateFlags, &GenerateCommand);
+       }},
+      {"evaluate", "Measures loss and perplexity of a model over token files.",
+       [](const std::string& program, const std::string& description, const Arguments& arguments) {
+         return RunCommand(program, description, arguments, &AddEvaluateFlags, &EvaluateCommand);
+       }},
+      {"export", "Writes a model in another format.",
+       [](const std::string& program, const std::string& description, const Arguments& arguments) {
+         return RunCommand(program, description, arguments, &AddExportFlags, &ExportCommand);
+       }},
+      {"info", "Describes this build, or a model, checkpoint or token file.",
+       [](const std::string& program, const std::string& description, const Arguments& arguments) {
+         return RunCommand(program, description, arguments, &AddInfoFlags, &InfoCommand);
+       }}};
+  return commands;
+}
+
+std::string Usage() {
+  std::string text = "Usage: infini-train COMMAND [FLAGS]\n\nCommands:\n";
+  for (const Command& command : Commands()) {
+    text += fmt::format("  {:<10} {}\n", command.name, command.description);
+  }
+  return text + "\ninfini-train COMMAND --help lists the flags of a command.\n";
+}
+
+/// Prints what the library throws as one line.
+template <typename Body>
+int Guard(const char* program, Body body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}: {}\n", program, error.what());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "{}: out of host memory\n", program);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", program, error.what());
+  }
+  return 2;
+}
+
+}  // namespace
+
+int InfiniTrainMain(int argc, char** argv) {
+  return Guard("infini-train", [&] {
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
+        arguments[0] == "help") {
+      fmt::print("{}", Usage());
+      return arguments.empty() ? 2 : 0;
+    }
+    std::vector<std::string> names;
+    for (const Command& command : Commands()) {
+      if (command.name == arguments[0]) {
+        return command.run("infini-train " + command.name, command.description,
+                           {arguments.begin() + 1, arguments.end()});
+      }
+      names.push_back(command.name);
+    }
+    throw Error(fmt::format("unknown command '{}'; the nearest is {}", arguments[0],
+                            Nearest(names, arguments[0])));
+  });
+}
+
+int ModelMain(int argc, char** argv, const char* default_model) {
+  return Guard(default_model, [&] {
+    TrainOptions options;
+    options.default_model = default_model;
+    return RunTrain(default_model, {argv + 1, argv + argc}, options);
+  });
+}
+
+}  // namespace infini_train::trainer

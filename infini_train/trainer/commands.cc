@@ -1,0 +1,162 @@
+#include "infini_train/trainer/commands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/error.h"
+#include "infini_train/data/tokenizer.h"
+#include "infini_train/models/model.h"
+#include "infini_train/trainer/sampler.h"
+#include "infini_train/trainer/setup.h"
+
+namespace infini_train::trainer {
+namespace {
+
+void RequirePositive(std::string_view flag, std::int64_t value) {
+  if (value <= 0) throw Error(fmt::format("{}: expected a positive number, got {}", flag, value));
+}
+
+void RequireNotNegative(std::string_view flag, std::int64_t value) {
+  if (value < 0) throw Error(fmt::format("{}: expected 0 or more, got {}", flag, value));
+}
+
+}  // namespace
+
+void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
+  if (options.model.empty()) throw Error("model: expected a model folder, got none");
+  RequirePositive("max_new_tokens", options.max_new_tokens);
+  RequirePositive("num_samples", options.num_samples);
+  CheckSamplingOptions(options.sampling);
+  SetNumThreads(options.num_threads);
+  const std::optional<DataType> autocast_dtype = ParseAutocast(options.dtype);
+  const std::filesystem::path path = ResolveModelPath(options.model);
+  const std::filesystem::path folder =
+      std::filesystem::is_directory(path) ? path : path.parent_path();
+  const auto tokenizer = LoadOrFindTokenizer(options.tokenizer, {folder});
+  if (!tokenizer) {
+    throw Error(
+        fmt::format("{}: holds no tokenizer.json; name one with --tokenizer", folder.string()));
+  }
+  const models::Model model =
+      models::LoadModel(path, {ResolveDevice(options.device), DataType::kFloat32});
+  model.module->Train(false);
+  std::vector<std::int64_t> stop_tokens = model.config.eos_token_ids;
+  stop_tokens.insert(stop_tokens.end(), tokenizer->eos_ids().begin(), tokenizer->eos_ids().end());
+  const std::int64_t start_token = tokenizer->document_delimiter().value_or(
+      static_cast<std::int32_t>(model.config.bos_token_id));
+  std::vector<std::string> prompts = options.prompt;
+  if (prompts.empty()) prompts.emplace_back();
+  const Autocast autocast(autocast_dtype);
+  Generator generator(options.sampling.seed);
+  const std::size_t total = prompts.size() * static_cast<std::size_t>(options.num_samples);
+  std::size_t number = 0;
+  for (const std::string& prompt : prompts) {
+    std::vector<std::int64_t> tokens;
+    for (const std::int32_t id : tokenizer->Encode(prompt, true)) {
+      if (id >= model.config.transformer.vocab_size) {
+        throw Error(
+            fmt::format("token {} of the prompt is not below the model's vocabulary of {}; is "
+                        "this its tokenizer ({})?",
+                        id, model.config.transformer.vocab_size, tokenizer->name()));
+      }
+      tokens.push_back(id);
+    }
+    for (std::int64_t sample = 0; sample < options.num_samples; ++sample) {
+      if (total > 1) fmt::print(out, "--- {}/{} ---\n", ++number, total);
+      fmt::print(out, "{}", prompt);
+      std::fflush(out);
+      StreamingDecoder decoder(tokenizer);
+      std::string text;
+      std::size_t printed = 0;
+      // Text that may be the beginning of a stop string waits until it is decided.
+      std::size_t longest_stop = 0;
+      for (const std::string& stop : options.stop)
+        longest_stop = std::max(longest_stop, stop.size());
+      const auto print_up_to = [&](std::size_t end) {
+        if (end > printed) {
+          fmt::print(out, "{}", std::string_view(text).substr(printed, end - printed));
+          std::fflush(out);
+          printed = end;
+        }
+      };
+      bool stopped = false;
+      Generate(model, tokens, start_token, options.max_new_tokens, stop_tokens, options.sampling,
+               generator, [&](std::int64_t token) {
+                 text += decoder.Push(static_cast<std::int32_t>(token));
+                 std::size_t found = std::string::npos;
+                 for (const std::string& stop : options.stop)
+                   found = std::min(found, text.find(stop));
+                 if (found != std::string::npos) {
+                   print_up_to(found);
+                   stopped = true;
+                   return false;
+                 }
+                 if (text.size() >= longest_stop) print_up_to(text.size() - longest_stop);
+                 return true;
+               });
+      if (!stopped) {
+        text += decoder.Finish();
+        print_up_to(text.size());
+      }
+      fmt::print(out, "\n");
+    }
+  }
+}
+
+void EvaluateCommand(const EvaluateOptions& options, std::FILE* out) {
+  if (options.model.empty()) throw Error("model: expected a model folder or file, got none");
+  if (options.input_bin.empty()) throw Error("input_bin: expected token files, got none");
+  RequirePositive("batch_size", options.batch_size);
+  RequireNotNegative("sequence_length", options.sequence_length);
+  RequireNotNegative("max_steps", options.max_steps);
+  SetNumThreads(options.num_threads);
+  const std::optional<DataType> autocast_dtype = ParseAutocast(options.dtype);
+  const std::filesystem::path path = ResolveModelPath(options.model);
+  const auto dataset = std::make_shared<TokenDataset>(options.input_bin);
+  const models::Model model =
+      models::LoadModel(path, {ResolveDevice(options.device), DataType::kFloat32});
+  const nn::TransformerConfig& config = model.config.transformer;
+  const std::int64_t sequence_length =
+      options.sequence_length > 0 ? options.sequence_length : config.max_position_embeddings;
+  if (sequence_length > config.max_position_embeddings) {
+    throw Error(fmt::format("sequence_length: expected at most the model's {} positions, got {}",
+                            config.max_position_embeddings, sequence_length));
+  }
+  EvaluationBatches batches(dataset, {options.batch_size, sequence_length, 0, 1},
+                            config.vocab_size);
+  const EvaluationResult result = Evaluate(model, batches, autocast_dtype, options.max_steps);
+  fmt::print(out, "loss {:.6f} | perplexity {:.4f} | {} tokens\n", result.loss,
+             std::exp(result.loss), result.num_targets);
+}
+
+void ExportCommand(const ExportOptions& options, std::FILE* out) {
+  if (options.model.empty()) throw Error("model: expected a model folder or file, got none");
+  if (options.output.empty()) throw Error("output: expected a folder or file to write, got none");
+  std::optional<DataType> dtype;
+  if (!options.dtype.empty()) {
+    dtype = ParseDataType(options.dtype);
+    if (!IsFloatingPoint(*dtype) || *dtype == DataType::kFloat64) {
+      throw Error(
+          fmt::format("dtype: expected float32, bfloat16 or float16, got {}", options.dtype));
+    }
+  }
+  const std::filesystem::path path = ResolveModelPath(options.model);
+  const models::Model model = models::LoadModel(path);
+  if (options.format == "huggingface") {
+    models::SaveModel(model, options.output, {.dtype = dtype});
+    if (std::filesystem::is_directory(path)) {
+      if (const auto tokenizer = FindTokenizer(path)) tokenizer->Save(options.output);
+    }
+  } else if (options.format == "llmc") {
+    models::SaveLlmcCheckpoint(model, options.output, dtype.value_or(DataType::kFloat32));
+  } else {
+    throw Error(fmt::format("format: expected huggingface or llmc, got {}", options.format));
+  }
+  fmt::print(out, "wrote {}\n", options.output);
+}
+
+}  // namespace infini_train::trainer

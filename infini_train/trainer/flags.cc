@@ -1,0 +1,226 @@
+#include "infini_train/trainer/flags.h"
+
+#include <CLI/CLI.hpp>
+
+namespace infini_train::trainer {
+namespace {
+
+/// "a,b" to "--a,--b".
+std::string OptionNames(const std::string& names) {
+  std::string result = "--";
+  for (const char c : names)
+    result += c == ',' ? std::string(",--") : std::string(1, c);
+  return result;
+}
+
+std::vector<std::string> SplitNames(const std::string& names) {
+  std::vector<std::string> result(1);
+  for (const char c : names) {
+    if (c == ',') {
+      result.emplace_back();
+    } else {
+      result.back() += c;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Flags::Flags(const std::string& program, const std::string& description)
+    : app_(std::make_unique<CLI::App>(description, program)), section_("Flags") {
+  app_->get_formatter()->column_width(38);
+}
+
+Flags::~Flags() = default;
+
+template <typename T>
+void Flags::AddValue(const std::string& name, T& value, const std::string& help) {
+  app_->add_option(OptionNames(name), value, help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->capture_default_str()
+      ->group(section_);
+}
+
+void Flags::Add(const std::string& name, std::string& value, const std::string& help) {
+  AddValue(name, value, help);
+}
+void Flags::Add(const std::string& name, std::int64_t& value, const std::string& help) {
+  AddValue(name, value, help);
+}
+void Flags::Add(const std::string& name, int& value, const std::string& help) {
+  AddValue(name, value, help);
+}
+void Flags::Add(const std::string& name, std::uint64_t& value, const std::string& help) {
+  AddValue(name, value, help);
+}
+void Flags::Add(const std::string& name, double& value, const std::string& help) {
+  AddValue(name, value, help);
+}
+
+void Flags::Add(const std::string& name, bool& value, const std::string& help) {
+  for (const std::string& single : SplitNames(name))
+    booleans_.insert(single);
+  app_->add_flag(OptionNames(name), value, help + (value ? " [true]" : " [false]"))
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->group(section_);
+}
+
+void Flags::Add(const std::string& name, std::vector<std::string>& value, const std::string& help) {
+  app_->add_option(OptionNames(name), value, help)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(section_);
+}
+
+void Flags::AddPositional(const std::string& name, std::vector<std::string>& value,
+                          const std::string& help) {
+  app_->add_option(name, value, help);
+}
+
+void Flags::AddPositional(const std::string& name, std::string& value, const std::string& help) {
+  app_->add_option(name, value, help);
+}
+
+void AddTrainFlags(Flags& flags, TrainOptions& o) {
+  flags.Section("Model");
+  flags.Add(
+      "model", o.model,
+      "folder, checkpoint file, or preset to train from scratch (see infini-train info); default " +
+          o.default_model);
+  flags.Add("llmc_filepath", o.llmc_filepath, "llm.c checkpoint to start from");
+  flags.Add("device", o.device, "cpu, cuda[:N], a provider's name, or auto");
+  flags.Add(
+      "dtype", o.dtype,
+      "float32, or bfloat16 for matrix products in bfloat16 (autocast; parameters stay float32)");
+  flags.Add("dropout", o.dropout, "sets all dropout probabilities; negative keeps the model's own");
+  flags.Add("seed", o.seed, "of initial weights, data order and dropout");
+  flags.Add("num_threads", o.num_threads, "CPU threads; 0 for all");
+
+  flags.Section("Data");
+  flags.Add("input_bin", o.input_bin,
+            "token files to train on: path or glob pattern, may be repeated");
+  flags.Add("input_val_bin", o.input_val_bin, "token files to validate on");
+  flags.Add("tokenizer,tokenizer_bin", o.tokenizer,
+            "for samples, and saved with checkpoints; default: the one beside data or model");
+  flags.Add("batch_size", o.batch_size, "sequences of a micro-batch");
+  flags.Add("sequence_length", o.sequence_length, "tokens of a sequence");
+  flags.Add("total_batch_size", o.total_batch_size,
+            "tokens of an optimizer step, gradients accumulated; 0 for one micro-batch");
+  flags.Add("shuffle", o.shuffle, "visit the windows of each epoch in a random order");
+  flags.Add("overfit_single_batch", o.overfit_single_batch, "train on the first batch only");
+
+  flags.Section("Optimization");
+  flags.Add("num_iteration", o.num_iteration,
+            "optimizer steps in all, those before a resume included");
+  flags.Add("max_train_minutes", o.max_train_minutes,
+            "stop and save after this time; 0 for no limit");
+  flags.Add("optimizer", o.optimizer, "adamw (adam is the same) or sgd");
+  flags.Add("learning_rate", o.learning_rate, "peak learning rate");
+  flags.Add("min_lr", o.min_lr, "floor of the decay");
+  flags.Add("lr_decay_style", o.lr_decay_style,
+            "constant (none is the same), linear, cosine, inverse-square-root or wsd");
+  flags.Add("lr_warmup_iters", o.lr_warmup_iters, "steps of linear warm-up");
+  flags.Add("lr_warmup_init", o.lr_warmup_init, "learning rate at the start of the warm-up");
+  flags.Add("lr_decay_iters", o.lr_decay_iters, "steps of the whole schedule; 0 for num_iteration");
+  flags.Add("lr_stable_iters", o.lr_stable_iters, "wsd: steps at the peak before the decay");
+  flags.Add("weight_decay", o.weight_decay, "decoupled, on matrices only");
+  flags.Add("beta1", o.beta1, "AdamW");
+  flags.Add("beta2", o.beta2, "AdamW");
+  flags.Add("eps", o.eps, "AdamW");
+  flags.Add("momentum", o.momentum, "SGD");
+  flags.Add("grad_clip", o.grad_clip, "largest norm of the gradient; 0 for no clipping");
+  flags.Add("activation_recompute", o.activation_recompute,
+            "drop activations in forward and compute them again in backward");
+  flags.Add("recompute_granularity", o.recompute_granularity, "full, or none to switch off");
+  flags.Add("recompute_method", o.recompute_method,
+            "none: every layer; uniform: groups of N layers; block: the first N layers");
+  flags.Add("recompute_num_layers", o.recompute_num_layers, "N of recompute_method");
+
+  flags.Section("Reports");
+  flags.Add("log_interval", o.log_interval,
+            "steps between lines when not on a terminal; 0 for none");
+  flags.Add("val_loss_every", o.val_loss_every,
+            "steps between validations; 0 for one at the end (with --input_val_bin)");
+  flags.Add("val_max_steps", o.val_max_steps, "batches of a validation; 0 for all");
+  flags.Add("freq_generate_txt,sample_every", o.sample_every,
+            "steps between generated samples; 0 for none (needs a tokenizer)");
+  flags.Add("text_length", o.text_length, "tokens of a sample, prompt included");
+  flags.Add("prompt", o.prompt, "beginning of the samples");
+  flags.Add("metrics_file", o.metrics_file, "JSON lines with the numbers of every step");
+  flags.Add("tensorboard_dir", o.tensorboard_dir, "folder for TensorBoard event files");
+  flags.Add("peak_tflops", o.peak_tflops,
+            "the machine's peak in TFLOP/s, to report model FLOPS utilisation (MFU)");
+
+  flags.Section("Checkpoints");
+  flags.Add("save", o.save, "folder for checkpoints; one is written at the end");
+  flags.Add("save_interval", o.save_interval, "steps between checkpoints; 0 for the end only");
+  flags.Add("max_checkpoint_keep", o.max_checkpoint_keep, "newest checkpoints kept; 0 for all");
+  flags.Add("save_optimizer_state", o.save_optimizer_state,
+            "so that a resumed run goes on exactly");
+  flags.Add("load", o.load, "checkpoint, or folder of checkpoints (the latest), to resume from");
+  flags.Add("load_optimizer_state", o.load_optimizer_state, "restore the optimizer when resuming");
+
+  flags.Section("Parallelism (this version trains on one device)");
+  flags.Add("nthread_per_process", o.nthread_per_process, "devices of a process");
+  flags.Add("tensor_parallel", o.tensor_parallel, "");
+  flags.Add("sequence_parallel", o.sequence_parallel, "");
+  flags.Add("pipeline_parallel", o.pipeline_parallel, "");
+  flags.Add("virtual_pipeline_parallel", o.virtual_pipeline_parallel, "");
+  flags.Add("zero_stage", o.zero_stage, "");
+}
+
+void AddTokenizeFlags(Flags& flags, TokenizeCommandOptions& o) {
+  flags.AddPositional("input", o.corpus.inputs, "files and folders");
+  flags.Add("tokenizer", o.tokenizer, "bytes, a tokenizer.json, or a folder with one");
+  flags.Add("output", o.corpus.output_folder, "folder for the shards and the tokenizer");
+  flags.Add("overwrite", o.corpus.overwrite, "replace the token files that the folder holds");
+  flags.Add("document_separator", o.corpus.document_separator,
+            "text that ends a document inside a file; empty: each file is one document");
+  flags.Add("val_fraction", o.corpus.validation_fraction,
+            "share of the text, in whole documents, that is kept for validation");
+  flags.Add("seed", o.corpus.seed, "of the choice of validation documents");
+  flags.Add("shard_tokens", o.corpus.tokens_per_shard, "tokens of a shard");
+  flags.Add("num_threads", o.corpus.num_threads, "CPU threads; 0 for all");
+}
+
+void AddGenerateFlags(Flags& flags, GenerateOptions& o) {
+  flags.Add("model", o.model, "model folder, checkpoint file, or folder of checkpoints");
+  flags.Add("tokenizer", o.tokenizer, "default: the one in the model's folder");
+  flags.Add("prompt", o.prompt, "text to continue; may be repeated");
+  flags.Add("max_new_tokens", o.max_new_tokens, "");
+  flags.Add("num_samples", o.num_samples, "continuations of each prompt");
+  flags.Add("stop", o.stop, "text that ends a continuation; may be repeated");
+  flags.Add("temperature", o.sampling.temperature, "0 takes the most likely token");
+  flags.Add("top_k", o.sampling.top_k, "draw from the k most likely tokens; 0 for all");
+  flags.Add("top_p", o.sampling.top_p, "draw from the fewest tokens that reach this probability");
+  flags.Add("seed", o.sampling.seed, "");
+  flags.Add("device", o.device, "cpu, cuda[:N], a provider's name, or auto");
+  flags.Add("dtype", o.dtype, "float32 or bfloat16");
+  flags.Add("num_threads", o.num_threads, "CPU threads; 0 for all");
+}
+
+void AddEvaluateFlags(Flags& flags, EvaluateOptions& o) {
+  flags.Add("model", o.model, "model folder, checkpoint file, or folder of checkpoints");
+  flags.Add("input_bin", o.input_bin, "token files: path or glob pattern, may be repeated");
+  flags.Add("batch_size", o.batch_size, "sequences of a batch");
+  flags.Add("sequence_length", o.sequence_length, "0 for the model's positions");
+  flags.Add("max_steps", o.max_steps, "batches; 0 for all");
+  flags.Add("device", o.device, "cpu, cuda[:N], a provider's name, or auto");
+  flags.Add("dtype", o.dtype, "float32 or bfloat16");
+  flags.Add("num_threads", o.num_threads, "CPU threads; 0 for all");
+}
+
+void AddExportFlags(Flags& flags, ExportOptions& o) {
+  flags.Add("model", o.model, "model folder, checkpoint file, or folder of checkpoints");
+  flags.Add("output", o.output, "folder (huggingface) or file (llmc) to write");
+  flags.Add("format", o.format, "huggingface or llmc");
+  flags.Add("dtype", o.dtype, "float32, bfloat16 or float16; default: the model's own");
+}
+
+void AddInfoFlags(Flags& flags, InfoOptions& o) {
+  flags.AddPositional("path", o.path, "preset, model folder, checkpoint or token file");
+  flags.Add("device", o.device, "list the ops that have kernels for a device");
+}
+
+}  // namespace infini_train::trainer

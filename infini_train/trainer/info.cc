@@ -1,0 +1,94 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "infini_train/core/device/device_guard.h"
+#include "infini_train/core/error.h"
+#include "infini_train/data/token_dataset.h"
+#include "infini_train/models/model.h"
+#include "infini_train/ops/dispatch.h"
+#include "infini_train/trainer/commands.h"
+#include "infini_train/trainer/setup.h"
+
+namespace infini_train::trainer {
+namespace {
+
+constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+
+void DescribeDevices(std::FILE* out) {
+  for (int i = 0; i < kNumDeviceTypes; ++i) {
+    const auto type = static_cast<DeviceType>(i);
+    if (!HasDeviceGuardImpl(type)) continue;
+    const DeviceGuardImpl& impl = GetDeviceGuardImpl(type);
+    int kernels = 0;
+    for (int op = 0; op < kNumOps; ++op)
+      kernels += HasKernel(type, static_cast<OpId>(op));
+    for (int index = 0; index < impl.DeviceCount(); ++index) {
+      const DeviceProperties properties = impl.Properties(index);
+      fmt::print(out,
+                 "device {}: {}, {} compute units, {:.1f} GiB memory, kernels for {} of {} ops\n",
+                 Device(type, index).ToString(), properties.name, properties.compute_units,
+                 static_cast<double>(properties.total_memory) / kGibibyte, kernels, kNumOps);
+    }
+  }
+}
+
+void DescribeConfig(const models::ModelConfig& config, std::FILE* out) {
+  const nn::TransformerConfig& t = config.transformer;
+  fmt::print(
+      out,
+      "{}: {} parameters, {} layers, hidden size {}, {} attention heads ({} key/value) of {}, "
+      "intermediate size {}, vocabulary {}, {} positions\n",
+      config.family, t.NumParameters(), t.num_hidden_layers, t.hidden_size, t.num_attention_heads,
+      t.num_key_value_heads, t.head_dim, t.intermediate_size, t.vocab_size,
+      t.max_position_embeddings);
+}
+
+/// Whether a file starts like a token shard; its own reader says what is wrong with it.
+bool LooksLikeTokens(const std::filesystem::path& path) {
+  try {
+    return TokenShard(path.string()).size() >= 0;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void InfoCommand(const InfoOptions& options, std::FILE* out) {
+  if (options.path.empty()) {
+    fmt::print(out, "InfiniTrain {}\n", INFINI_TRAIN_VERSION);
+    if (options.device == "auto") {
+      DescribeDevices(out);
+      for (const models::Preset& preset : models::Presets()) {
+        fmt::print(out, "preset {}: {}\n", preset.name, preset.description);
+      }
+    } else {
+      const Device device = ResolveDevice(options.device);
+      const DeviceProperties properties =
+          GetDeviceGuardImpl(device.type()).Properties(device.index());
+      fmt::print(out, "device {}: {}\n", device.ToString(), properties.name);
+      for (int op = 0; op < kNumOps; ++op) {
+        const auto id = static_cast<OpId>(op);
+        fmt::print(out, "  {:<24} {}\n", GetOpInfo(id).name,
+                   HasKernel(device.type(), id) ? "kernel" : "-");
+      }
+    }
+    return;
+  }
+  if (const models::Preset* preset = models::FindPreset(options.path)) {
+    DescribeConfig(preset->config, out);
+    return;
+  }
+  if (std::filesystem::is_regular_file(options.path) && LooksLikeTokens(options.path)) {
+    const TokenShard shard(options.path);
+    std::vector<std::int64_t> tokens(static_cast<std::size_t>(shard.size()));
+    const std::int64_t largest = shard.Read(0, tokens);
+    fmt::print(out, "{}: {} tokens of {} bytes, largest id {}\n", options.path, shard.size(),
+               TokenSize(shard.type()), largest);
+    return;
+  }
+  DescribeConfig(models::LoadModelConfig(ResolveModelPath(options.path)), out);
+}
+
+}  // namespace infini_train::trainer

@@ -1,0 +1,61 @@
+#include "infini_train/trainer/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace infini_train::trainer {
+
+std::string FormatStep(const StepReport& r) {
+  const std::string utilisation =
+      r.flops_utilisation < 0 ? "" : fmt::format(" | {:.1f}% MFU", 100.0 * r.flops_utilisation);
+  constexpr std::size_t kMegabyte = 1 << 20;
+  return fmt::format(
+      "step {:4}/{} | train loss {:.6f} | norm {:.4f} | lr {:.2e} | ({:.2f} ms | {:.0f} tok/s{} | "
+      "peak "
+      "used: {:5} MB | peak reserved: {:5} MB, DP=1, TP=1, SP=1, PP=1)",
+      r.step, r.total, r.loss, r.grad_norm, r.learning_rate, r.milliseconds, r.tokens_per_second(),
+      utilisation, r.peak_used / kMegabyte, r.peak_reserved / kMegabyte);
+}
+
+std::string FormatDuration(double seconds) {
+  const auto total = static_cast<std::int64_t>(seconds + 0.5);
+  const std::int64_t hours = total / 3600;
+  const std::int64_t minutes = total / 60 % 60;
+  return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60)
+                   : fmt::format("{:02}:{:02}", minutes, total % 60);
+}
+
+ProgressPrinter::ProgressPrinter(std::FILE* out) : out_(out), terminal_(isatty(fileno(out)) == 1) {}
+
+void ProgressPrinter::Step(const StepReport& report, bool log) {
+  smoothed_ms_ =
+      smoothed_ms_ == 0.0 ? report.milliseconds : 0.95 * smoothed_ms_ + 0.05 * report.milliseconds;
+  if (terminal_) {
+    const double seconds_left =
+        smoothed_ms_ * 1e-3 * static_cast<double>(report.total - report.step);
+    Transient(fmt::format("{} | ETA {}", FormatStep(report), FormatDuration(seconds_left)));
+  } else if (log) {
+    fmt::print(out_, "{}\n", FormatStep(report));
+  }
+  std::fflush(out_);
+}
+
+void ProgressPrinter::Transient(const std::string& text) {
+  if (!terminal_) return;
+  fmt::print(out_, "\r\033[K{}", text);
+  std::fflush(out_);
+  line_open_ = true;
+}
+
+void ProgressPrinter::Line(const std::string& text) {
+  Finish();
+  fmt::print(out_, "{}\n", text);
+  std::fflush(out_);
+}
+
+void ProgressPrinter::Finish() {
+  if (line_open_) fmt::print(out_, "\n");
+  line_open_ = false;
+}
+
+}  // namespace infini_train::trainer

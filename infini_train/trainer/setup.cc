@@ -1,0 +1,100 @@
+#include "infini_train/trainer/setup.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <cmath>
+
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/checkpoint/training_checkpoint.h"
+#include "infini_train/core/device/device_guard.h"
+#include "infini_train/core/error.h"
+
+namespace infini_train::trainer {
+
+Device ResolveDevice(const std::string& text) {
+  if (text != "auto") {
+    const Device device = Device::Parse(text);
+    const int count = GetDeviceGuardImpl(device.type()).DeviceCount();
+    if (device.index() >= count) {
+      throw Error(fmt::format("device {}: there are {} devices of this kind", text, count));
+    }
+    return device;
+  }
+  for (const DeviceType type : {DeviceType::kPrivateUse1, DeviceType::kCUDA}) {
+    if (HasDeviceGuardImpl(type) && GetDeviceGuardImpl(type).DeviceCount() > 0) return type;
+  }
+  return DeviceType::kCPU;
+}
+
+std::optional<DataType> ParseAutocast(const std::string& dtype) {
+  const DataType parsed = ParseDataType(dtype);
+  if (parsed == DataType::kFloat32) return std::nullopt;
+  if (parsed == DataType::kBFloat16) return parsed;
+  throw Error(fmt::format("dtype: expected float32 or bfloat16, got {}", dtype));
+}
+
+void SetNumThreads(std::int64_t num_threads) {
+  if (num_threads < 0 || num_threads > 4096) {
+    throw Error(fmt::format("num_threads: expected 0 to 4096, got {}", num_threads));
+  }
+  if (num_threads > 0) omp_set_num_threads(static_cast<int>(num_threads));
+}
+
+std::filesystem::path ResolveModelPath(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    throw Error(fmt::format("{}: no such model folder, checkpoint file or preset", path));
+  }
+  const std::filesystem::path folder(path);
+  if (!std::filesystem::is_directory(folder) || std::filesystem::exists(folder / "config.json")) {
+    return folder;
+  }
+  return checkpoint::FindCheckpoint(folder);
+}
+
+std::shared_ptr<const Tokenizer> FindTokenizer(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (!std::filesystem::exists(folder / "tokenizer.json", error)) return nullptr;
+  return LoadTokenizer(folder.string());
+}
+
+std::shared_ptr<const Tokenizer> LoadOrFindTokenizer(
+    const std::string& name, const std::vector<std::filesystem::path>& folders) {
+  if (!name.empty()) return LoadTokenizer(name);
+  for (const std::filesystem::path& folder : folders) {
+    if (auto tokenizer = FindTokenizer(folder)) return tokenizer;
+  }
+  return nullptr;
+}
+
+DeviceBatch ToDevice(const TokenBatch& batch, Device device) {
+  const Dims shape = {batch.batch_size, batch.sequence_length};
+  return {To(Tensor::FromVector(batch.inputs, shape), device),
+          To(Tensor::FromVector(batch.targets, shape), device)};
+}
+
+EvaluationResult Evaluate(const models::Model& model, EvaluationBatches& batches,
+                          std::optional<DataType> autocast_dtype, std::int64_t max_steps) {
+  const NoGrad no_grad;
+  const Autocast autocast(autocast_dtype);
+  const Device device = model.module->head_weight().device();
+  const bool was_training = model.module->training();
+  model.module->Train(false);
+  batches.Reset();
+  EvaluationResult result;
+  double sum = 0.0;
+  for (std::int64_t step = 0; max_steps == 0 || step < max_steps; ++step) {
+    const std::optional<TokenBatch> batch = batches.Next();
+    if (!batch) break;
+    const auto [inputs, targets] = ToDevice(*batch, device);
+    sum += model.module->Loss(inputs, targets, 1.0).Item();
+    result.num_targets += batch->num_targets;
+  }
+  model.module->Train(was_training);
+  result.loss = sum / static_cast<double>(std::max<std::int64_t>(result.num_targets, 1));
+  return result;
+}
+
+}  // namespace infini_train::trainer

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "infini_train/core/device/device.h"
+#include "infini_train/core/dtype.h"
+#include "infini_train/core/tensor.h"
+#include "infini_train/data/data_loader.h"
+#include "infini_train/data/tokenizer.h"
+#include "infini_train/models/model.h"
+
+/// What every program does before its work: choose the device, find the model and its tokenizer.
+namespace infini_train::trainer {
+
+/// "auto" is the accelerator of this build if one is present, else the CPU. Throws Error when the
+/// named device is not there.
+Device ResolveDevice(const std::string& text);
+
+/// float32 or bfloat16 as the type that matrix products run in. Throws Error on others.
+std::optional<DataType> ParseAutocast(const std::string& dtype);
+
+/// Threads that CPU kernels use; 0 leaves OpenMP's choice. Throws Error for a negative number.
+void SetNumThreads(std::int64_t num_threads);
+
+/// The folder or file itself where it holds a model, else the newest checkpoint of a training run
+/// there. Throws Error when there is neither.
+std::filesystem::path ResolveModelPath(const std::string& path);
+
+/// The tokenizer of a folder, or null where there is none.
+std::shared_ptr<const Tokenizer> FindTokenizer(const std::filesystem::path& folder);
+
+/// LoadTokenizer(name) where `name` is not empty, else FindTokenizer over the folders in turn.
+std::shared_ptr<const Tokenizer> LoadOrFindTokenizer(
+    const std::string& name, const std::vector<std::filesystem::path>& folders);
+
+/// Token ids [batch, sequence] of a batch, on the device.
+struct DeviceBatch {
+  Tensor inputs;
+  Tensor targets;
+};
+DeviceBatch ToDevice(const TokenBatch& batch, Device device);
+
+/// Mean cross-entropy over all targets of `batches` (at most `max_steps` batches, 0 for all), in
+/// evaluation mode and without recording.
+struct EvaluationResult {
+  double loss = 0.0;  ///< nats per token
+  std::int64_t num_targets = 0;
+};
+EvaluationResult Evaluate(const models::Model& model, EvaluationBatches& batches,
+                          std::optional<DataType> autocast_dtype, std::int64_t max_steps);
+
+}  // namespace infini_train::trainer

@@ -1,0 +1,165 @@
+#include "infini_train/trainer/train_checks.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "infini_train/core/error.h"
+#include "infini_train/trainer/setup.h"
+
+namespace infini_train::trainer {
+namespace {
+
+void Require(bool condition, std::string_view flag, std::string_view expected, const auto& found) {
+  if (!condition) throw Error(fmt::format("{}: expected {}, got {}", flag, expected, found));
+}
+
+models::ModelConfig ConfigOf(const std::string& model) {
+  if (const models::Preset* preset = models::FindPreset(model)) return preset->config;
+  std::error_code error;
+  if (!std::filesystem::exists(model, error)) {
+    std::string names;
+    for (const models::Preset& preset : models::Presets())
+      names += " " + preset.name;
+    throw Error(fmt::format("model: {} is no folder, checkpoint file or preset; presets are{}",
+                            model, names));
+  }
+  return models::LoadModelConfig(ResolveModelPath(model));
+}
+
+}  // namespace
+
+std::int64_t CheckTrainOptions(const TrainOptions& o) {
+  if (o.input_bin.empty()) throw Error("input_bin: expected token files to train on, got none");
+  const std::pair<const char*, std::int64_t> positive[] = {
+      {"batch_size", o.batch_size},
+      {"sequence_length", o.sequence_length},
+      {"num_iteration", o.num_iteration},
+      {"recompute_num_layers", o.recompute_num_layers},
+      {"text_length", o.text_length}};
+  for (const auto& [flag, value] : positive)
+    Require(value > 0, flag, "a positive number", value);
+  const std::pair<const char*, std::int64_t> not_negative[] = {
+      {"total_batch_size", o.total_batch_size},      {"log_interval", o.log_interval},
+      {"val_loss_every", o.val_loss_every},          {"val_max_steps", o.val_max_steps},
+      {"freq_generate_txt", o.sample_every},         {"save_interval", o.save_interval},
+      {"max_checkpoint_keep", o.max_checkpoint_keep}};
+  for (const auto& [flag, value] : not_negative)
+    Require(value >= 0, flag, "0 or more", value);
+  const std::pair<const char*, double> real_not_negative[] = {
+      {"weight_decay", o.weight_decay},
+      {"grad_clip", o.grad_clip},
+      {"momentum", o.momentum},
+      {"peak_tflops", o.peak_tflops},
+      {"max_train_minutes", o.max_train_minutes}};
+  for (const auto& [flag, value] : real_not_negative) {
+    Require(value >= 0.0 && std::isfinite(value), flag, "0 or more", value);
+  }
+  Require(o.beta1 >= 0.0 && o.beta1 < 1.0, "beta1", "0 <= beta1 < 1", o.beta1);
+  Require(o.beta2 >= 0.0 && o.beta2 < 1.0, "beta2", "0 <= beta2 < 1", o.beta2);
+  Require(o.eps > 0.0, "eps", "a positive number", o.eps);
+  Require(o.dropout < 1.0, "dropout", "0 <= dropout < 1", o.dropout);
+  const std::pair<const char*, std::int64_t> degrees[] = {
+      {"nthread_per_process", o.nthread_per_process},
+      {"tensor_parallel", o.tensor_parallel},
+      {"pipeline_parallel", o.pipeline_parallel},
+      {"virtual_pipeline_parallel", o.virtual_pipeline_parallel}};
+  for (const auto& [flag, value] : degrees) {
+    Require(value == 1, flag, "1 (this version trains on one device)", value);
+  }
+  Require(!o.sequence_parallel, "sequence_parallel", "false without tensor parallelism", true);
+  Require(o.zero_stage == 0, "zero_stage", "0 (this version trains on one device)", o.zero_stage);
+  if (o.save_interval > 0) {
+    Require(!o.save.empty(), "save_interval", "--save to say where", "none");
+  }
+  const std::int64_t micro = o.batch_size * o.sequence_length;
+  if (o.total_batch_size == 0) return 1;
+  if (o.total_batch_size % micro != 0) {
+    throw Error(
+        fmt::format("total_batch_size: expected a multiple of batch_size * sequence_length = {} * "
+                    "{} = {}, got {}",
+                    o.batch_size, o.sequence_length, micro, o.total_batch_size));
+  }
+  return o.total_batch_size / micro;
+}
+
+optim::LrSchedule MakeSchedule(const TrainOptions& o) {
+  optim::LrSchedule schedule;
+  schedule.style =
+      optim::ParseLrDecayStyle(o.lr_decay_style == "none" ? "constant" : o.lr_decay_style);
+  schedule.learning_rate = o.learning_rate;
+  schedule.min_lr = o.min_lr;
+  schedule.warmup_steps = o.lr_warmup_iters;
+  schedule.warmup_init = o.lr_warmup_init;
+  schedule.decay_steps = o.lr_decay_iters > 0 ? o.lr_decay_iters : o.num_iteration;
+  schedule.stable_steps = o.lr_stable_iters;
+  schedule.Validate();
+  return schedule;
+}
+
+std::filesystem::path WeightsPath(const TrainOptions& options,
+                                  const std::filesystem::path& resume_from) {
+  if (!resume_from.empty()) return resume_from;
+  if (!options.llmc_filepath.empty()) return options.llmc_filepath;
+  const std::string& model = options.model.empty() ? options.default_model : options.model;
+  return models::FindPreset(model) != nullptr ? std::filesystem::path() : ResolveModelPath(model);
+}
+
+models::ModelConfig ChooseModelConfig(const TrainOptions& options,
+                                      const std::filesystem::path& resume_from,
+                                      std::int64_t vocab_size) {
+  const std::string& name = options.model.empty() ? options.default_model : options.model;
+  const bool new_model = models::FindPreset(name) != nullptr;
+  models::ModelConfig wanted;
+  const std::filesystem::path weights = WeightsPath(options, resume_from);
+  if (weights.empty() || (!options.model.empty() && !resume_from.empty())) {
+    wanted = ConfigOf(name);
+    if (new_model && vocab_size > 0) wanted.transformer.vocab_size = vocab_size;
+  }
+  if (weights.empty()) return wanted;
+  models::ModelConfig config = models::LoadModelConfig(weights);
+  if (!options.model.empty() && !resume_from.empty()) {
+    const std::vector<std::string> differences = models::Differences(wanted, config);
+    if (!differences.empty()) {
+      throw Error(fmt::format("{} holds another model than --model {}: {}", resume_from.string(),
+                              name, fmt::join(differences, "; ")));
+    }
+  }
+  return config;
+}
+
+void CheckFits(const TrainOptions& options, const models::ModelConfig& config) {
+  const std::int64_t positions = config.transformer.max_position_embeddings;
+  if (options.sequence_length > positions) {
+    throw Error(fmt::format("sequence_length: expected at most the model's {} positions, got {}",
+                            positions, options.sequence_length));
+  }
+}
+
+nn::ActivationCheckpointing MakeCheckpointing(const TrainOptions& o) {
+  using Method = nn::ActivationCheckpointing::Method;
+  if (!o.activation_recompute || o.recompute_granularity == "none") return {};
+  Require(o.recompute_granularity == "full", "recompute_granularity", "none or full",
+          o.recompute_granularity);
+  if (o.recompute_method == "none") return {Method::kUniform, 1};
+  if (o.recompute_method == "uniform") return {Method::kUniform, o.recompute_num_layers};
+  if (o.recompute_method == "block") return {Method::kBlock, o.recompute_num_layers};
+  throw Error(
+      fmt::format("recompute_method: expected none, uniform or block, got {}", o.recompute_method));
+}
+
+std::unique_ptr<optim::Optimizer> MakeOptimizer(const TrainOptions& o, const models::Model& model) {
+  const nn::NamedTensors parameters = model.module->NamedParameters();
+  auto groups = optim::DecayMatricesOnly(parameters, o.weight_decay);
+  if (o.optimizer == "adamw" || o.optimizer == "adam") {
+    return std::make_unique<optim::AdamW>(std::move(groups),
+                                          optim::AdamW::Options{o.beta1, o.beta2, o.eps});
+  }
+  if (o.optimizer == "sgd") {
+    return std::make_unique<optim::Sgd>(std::move(groups),
+                                        optim::Sgd::Options{o.momentum, 0.0, false});
+  }
+  throw Error(fmt::format("optimizer: expected adamw or sgd, got {}", o.optimizer));
+}
+
+}  // namespace infini_train::trainer

@@ -1,0 +1,361 @@
+#include "infini_train/trainer/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "infini_train/autograd/backward.h"
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/checkpoint/training_checkpoint.h"
+#include "infini_train/core/device/allocator.h"
+#include "infini_train/core/error.h"
+#include "infini_train/data/data_loader.h"
+#include "infini_train/models/model.h"
+#include "infini_train/optim/lr_scheduler.h"
+#include "infini_train/optim/optimizer.h"
+#include "infini_train/trainer/diagnose.h"
+#include "infini_train/trainer/metrics.h"
+#include "infini_train/trainer/progress.h"
+#include "infini_train/trainer/sampler.h"
+#include "infini_train/trainer/setup.h"
+#include "infini_train/trainer/signals.h"
+#include "infini_train/trainer/train_checks.h"
+
+namespace infini_train::trainer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class Trainer {
+ public:
+  Trainer(const TrainOptions& options, std::FILE* out);
+
+  int Run();
+
+ private:
+  struct StepResult {
+    double loss = 0.0;
+    double grad_norm = 0.0;
+    std::int64_t num_targets = 0;
+  };
+
+  void LoadData(std::int64_t vocab_size);
+  void Resume(const std::filesystem::path& folder);
+  StepResult TrainStep(double learning_rate);
+  [[noreturn]] void ReportNonFinite(double loss, const std::vector<TokenBatch>& batches);
+  std::vector<TokenBatch> NextBatches();
+  void Validate(std::int64_t step);
+  void Sample(std::int64_t step);
+  void Save(std::int64_t step);
+  void WriteMetrics(std::int64_t step, const Metrics& metrics);
+  std::string ResumeHint() const;
+
+  TrainOptions options_;
+  ProgressPrinter progress_;
+  Device device_;
+  std::optional<DataType> autocast_;
+  std::int64_t accumulation_steps_;
+  optim::LrSchedule schedule_;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  models::Model model_;
+  std::vector<Tensor> parameters_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::shared_ptr<const TokenDataset> train_data_;
+  std::unique_ptr<DataLoader> loader_;
+  std::optional<EvaluationBatches> validation_;
+  std::optional<std::vector<TokenBatch>> only_batches_;
+  std::vector<std::unique_ptr<MetricsSink>> sinks_;
+  std::int64_t first_step_ = 0;
+  std::string saved_to_;
+};
+
+Trainer::Trainer(const TrainOptions& options, std::FILE* out)
+    : options_(options),
+      progress_(out),
+      device_(ResolveDevice(options.device)),
+      autocast_(ParseAutocast(options.dtype)),
+      accumulation_steps_(CheckTrainOptions(options)),
+      schedule_(MakeSchedule(options)) {
+  SetNumThreads(options_.num_threads);
+  ManualSeed(options_.seed);
+
+  std::vector<std::filesystem::path> tokenizer_folders;
+  std::filesystem::path resume_from;
+  if (!options_.load.empty()) {
+    resume_from = checkpoint::FindCheckpoint(options_.load);
+    tokenizer_folders.push_back(resume_from);
+  }
+  for (const std::string& pattern : options_.input_bin) {
+    tokenizer_folders.push_back(std::filesystem::path(pattern).parent_path());
+  }
+  tokenizer_folders.emplace_back(options_.model);
+  tokenizer_ = LoadOrFindTokenizer(options_.tokenizer, tokenizer_folders);
+
+  // Data is checked before the model is built: a mistyped path should not cost a minute.
+  train_data_ = std::make_shared<TokenDataset>(options_.input_bin);
+  const models::ModelConfig config =
+      ChooseModelConfig(options_, resume_from, tokenizer_ ? tokenizer_->vocab_size() : 0);
+  CheckFits(options_, config);
+  LoadData(config.transformer.vocab_size);
+
+  const nn::TensorOptions placement{device_, DataType::kFloat32};
+  const std::filesystem::path weights = WeightsPath(options_, resume_from);
+  model_ = weights.empty() ? models::CreateModel(config, options_.seed, placement)
+                           : models::LoadModel(weights, placement);
+  if (options_.dropout >= 0.0) {
+    model_.module->SetDropout(options_.dropout);
+    model_.config.transformer = model_.module->config();
+  }
+  model_.module->set_activation_checkpointing(MakeCheckpointing(options_));
+  parameters_ = model_.module->Parameters();
+  optimizer_ = MakeOptimizer(options_, model_);
+  if (!resume_from.empty()) Resume(resume_from);
+  if (first_step_ >= options_.num_iteration) {
+    throw Error(fmt::format("num_iteration: expected more than the {} steps already made, got {}",
+                            first_step_, options_.num_iteration));
+  }
+  if (!options_.metrics_file.empty()) {
+    sinks_.push_back(OpenJsonLines(options_.metrics_file, first_step_));
+  }
+  if (!options_.tensorboard_dir.empty())
+    sinks_.push_back(OpenTensorBoard(options_.tensorboard_dir));
+
+  progress_.Line(
+      fmt::format("{} | {} parameters | {} on {} | {} training tokens in {} files | {} tokens a "
+                  "step ({} x {} x {})",
+                  model_.config.family, model_.config.transformer.NumParameters(), options_.dtype,
+                  device_.ToString(), train_data_->num_tokens(), train_data_->shards().size(),
+                  accumulation_steps_ * options_.batch_size * options_.sequence_length,
+                  accumulation_steps_, options_.batch_size, options_.sequence_length));
+}
+
+void Trainer::LoadData(std::int64_t vocab_size) {
+  const BatchGeometry geometry{options_.batch_size, options_.sequence_length, 0, 1};
+  loader_ = std::make_unique<DataLoader>(
+      train_data_, DataLoaderOptions{geometry, options_.shuffle, options_.seed, vocab_size, 4});
+  if (!options_.input_val_bin.empty()) {
+    validation_.emplace(std::make_shared<TokenDataset>(options_.input_val_bin), geometry,
+                        vocab_size);
+  }
+}
+
+void Trainer::Resume(const std::filesystem::path& folder) {
+  const checkpoint::TrainingState state = checkpoint::LoadTrainingState(folder);
+  if (options_.load_optimizer_state) {
+    if (state.optimizer.empty()) {
+      throw Error(fmt::format(
+          "{}: holds no optimizer state; pass --load_optimizer_state=false to start without",
+          folder.string()));
+    }
+    if (state.optimizer != optimizer_->name()) {
+      throw Error(fmt::format("{}: holds the state of {}, expected {} (--optimizer)",
+                              folder.string(), state.optimizer, optimizer_->name()));
+    }
+    optimizer_->LoadStateDict(state.optimizer_state, state.step);
+  }
+  loader_->LoadState(state.data_state);
+  DefaultGenerator().set_state(state.random);
+  first_step_ = state.step;
+  progress_.Line(fmt::format("resumed from {} after step {}", folder.string(), state.step));
+}
+
+std::vector<TokenBatch> Trainer::NextBatches() {
+  if (only_batches_) return *only_batches_;
+  std::vector<TokenBatch> batches;
+  for (std::int64_t i = 0; i < accumulation_steps_; ++i)
+    batches.push_back(loader_->Next());
+  if (options_.overfit_single_batch) only_batches_ = batches;
+  return batches;
+}
+
+void Trainer::ReportNonFinite(double loss, const std::vector<TokenBatch>& batches) {
+  std::string place;
+  for (const TokenBatch& batch : batches) {
+    const auto [inputs, targets] = ToDevice(batch, device_);
+    const Autocast autocast(autocast_);
+    place = FindNonFinite(model_, inputs, targets);
+    if (!place.starts_with("not")) break;
+  }
+  progress_.Finish();
+  throw Error(fmt::format(
+      "step {}: {}; it first appears {}{}", optimizer_->step() + 1,
+      std::isfinite(loss) ? "a gradient is not finite" : fmt::format("the loss is {}", loss), place,
+      saved_to_.empty() ? "" : "; last checkpoint: " + saved_to_));
+}
+
+Trainer::StepResult Trainer::TrainStep(double learning_rate) {
+  const std::vector<TokenBatch> batches = NextBatches();
+  StepResult result;
+  for (const TokenBatch& batch : batches)
+    result.num_targets += batch.num_targets;
+  optimizer_->ZeroGrad();
+  // One mean over all targets of the step, however they are spread over micro-batches.
+  const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(result.num_targets, 1));
+  Tensor total;
+  for (const TokenBatch& batch : batches) {
+    if (batch.num_targets == 0) continue;
+    const auto [inputs, targets] = ToDevice(batch, device_);
+    Tensor loss;
+    {
+      const Autocast autocast(autocast_);
+      loss = model_.module->Loss(inputs, targets, scale);
+    }
+    Backward(loss);
+    const NoGrad no_grad;
+    total = total.defined() ? total + loss.Detach() : loss.Detach();
+  }
+  if (!total.defined()) return result;
+  const optim::GradientNorm norm = optim::ComputeGradientNorm(parameters_, options_.grad_clip);
+  result.loss = total.Item();
+  result.grad_norm = norm.norm.Item();
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
+    ReportNonFinite(result.loss, batches);
+  }
+  optimizer_->Step(learning_rate, norm.factor);
+  return result;
+}
+
+void Trainer::Validate(std::int64_t step) {
+  if (!validation_) return;
+  const EvaluationResult result = Evaluate(model_, *validation_, autocast_, options_.val_max_steps);
+  progress_.Line(fmt::format("step {:4}/{} | val loss {:.6f} | perplexity {:.3f} | {} tokens", step,
+                             options_.num_iteration, result.loss, std::exp(result.loss),
+                             result.num_targets));
+  WriteMetrics(step, {{"val_loss", result.loss}});
+}
+
+void Trainer::Sample(std::int64_t step) {
+  if (!tokenizer_) return;
+  std::vector<std::int64_t> prompt;
+  for (const std::int32_t id : tokenizer_->Encode(options_.prompt, true))
+    prompt.push_back(id);
+  Generator generator(options_.seed + static_cast<std::uint64_t>(step));
+  const std::int64_t start = tokenizer_->document_delimiter().value_or(0);
+  StreamingDecoder decoder(tokenizer_);
+  std::string text = options_.prompt;
+  const Autocast autocast(autocast_);
+  model_.module->Train(false);
+  Generate(model_, prompt, start, options_.text_length - static_cast<std::int64_t>(prompt.size()),
+           {}, SamplingOptions{}, generator, [&](std::int64_t token) {
+             text += decoder.Push(static_cast<std::int32_t>(token));
+             return true;
+           });
+  model_.module->Train(true);
+  progress_.Line(fmt::format("--- sample at step {} ---\n{}{}\n---", step, text, decoder.Finish()));
+}
+
+void Trainer::Save(std::int64_t step) {
+  if (options_.save.empty()) return;
+  const checkpoint::CheckpointManager manager(options_.save, options_.max_checkpoint_keep);
+  const std::filesystem::path folder = manager.Save(step, [&](const std::filesystem::path& target) {
+    models::SaveModel(model_, target);
+    if (tokenizer_) tokenizer_->Save(target.string());
+    checkpoint::TrainingState state;
+    state.step = step;
+    if (options_.save_optimizer_state) {
+      state.optimizer = optimizer_->name();
+      state.optimizer_state = optimizer_->StateDict();
+    }
+    state.random = DefaultGenerator().state();
+    state.data_state = loader_->State();
+    checkpoint::SaveTrainingState(state, target);
+  });
+  saved_to_ = folder.string();
+  progress_.Line(fmt::format("saved {}", saved_to_));
+}
+
+void Trainer::WriteMetrics(std::int64_t step, const Metrics& metrics) {
+  for (const auto& sink : sinks_)
+    sink->Write(step, metrics);
+}
+
+std::string Trainer::ResumeHint() const {
+  return saved_to_.empty()
+             ? "nothing was saved: no --save was given"
+             : fmt::format("go on with the same command and --load {}", options_.save);
+}
+
+int Trainer::Run() {
+  const StopSignals signals;
+  const Clock::time_point start = Clock::now();
+  const double flops_per_token =
+      model_.config.transformer.TrainingFlopsPerToken(options_.sequence_length);
+  if (first_step_ == 0 && options_.val_loss_every > 0) Validate(0);
+  bool saved = false;
+  bool validated = false;
+  std::int64_t step = first_step_;
+  while (step < options_.num_iteration && StopSignals::Received() == 0) {
+    const bool out_of_time = options_.max_train_minutes > 0.0 &&
+                             SecondsSince(start) >= 60.0 * options_.max_train_minutes;
+    if (out_of_time) {
+      progress_.Line(fmt::format("time limit of {} minutes reached", options_.max_train_minutes));
+      break;
+    }
+    allocator::ResetPeakStats(device_);
+    const Clock::time_point step_start = Clock::now();
+    const double learning_rate = schedule_.At(step);
+    const StepResult result = TrainStep(learning_rate);
+    ++step;
+    StepReport report;
+    report.step = step;
+    report.total = options_.num_iteration;
+    report.loss = result.loss;
+    report.grad_norm = result.grad_norm;
+    report.learning_rate = learning_rate;
+    report.milliseconds = 1e3 * SecondsSince(step_start);
+    report.tokens = accumulation_steps_ * options_.batch_size * options_.sequence_length;
+    if (options_.peak_tflops > 0.0) {
+      report.flops_utilisation =
+          flops_per_token * report.tokens_per_second() / (options_.peak_tflops * 1e12);
+    }
+    const MemoryStats memory = allocator::Stats(device_);
+    report.peak_used = memory.peak_allocated;
+    report.peak_reserved = memory.peak_reserved;
+    if (result.num_targets == 0) {
+      progress_.Line(fmt::format("step {:4}/{} | skipped: no target counts", step, report.total));
+    }
+    const bool last = step == options_.num_iteration;
+    progress_.Step(report,
+                   options_.log_interval > 0 && (last || step % options_.log_interval == 0));
+    WriteMetrics(step, {{"loss", result.loss},
+                        {"lr", learning_rate},
+                        {"grad_norm", result.grad_norm},
+                        {"tokens_per_second", report.tokens_per_second()},
+                        {"milliseconds", report.milliseconds},
+                        {"tokens", static_cast<double>(step * report.tokens)},
+                        {"peak_used_bytes", static_cast<double>(report.peak_used)},
+                        {"peak_reserved_bytes", static_cast<double>(report.peak_reserved)}});
+    const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
+    if ((validated = due(options_.val_loss_every))) Validate(step);
+    if (due(options_.sample_every)) Sample(step);
+    if ((saved = due(options_.save_interval))) Save(step);
+  }
+  if (!validated && StopSignals::Received() == 0) Validate(step);
+  if (!saved && step > first_step_) Save(step);
+  progress_.Finish();
+  if (const int signal = StopSignals::Received(); signal != 0) {
+    progress_.Line(fmt::format("stopped by {} after step {}; {}",
+                               signal == SIGINT ? "SIGINT" : "SIGTERM", step, ResumeHint()));
+    return 128 + signal;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int Train(const TrainOptions& options, std::FILE* out) {
+  return Trainer(options, out).Run();
+}
+
+}  // namespace infini_train::trainer
