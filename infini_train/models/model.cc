@@ -12,8 +12,8 @@
 #include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
-#include "infini_train/models/config_reader.h"
-#include "infini_train/models/model_family.h"
+#include "infini_train/models/families/config_reader.h"
+#include "infini_train/models/families/model_family.h"
 
 namespace infini_train::models {
 namespace {

@@ -6,8 +6,8 @@
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/checkpoint/llmc_checkpoint.h"
 #include "infini_train/core/error.h"
-#include "infini_train/models/config_reader.h"
-#include "infini_train/models/model_family.h"
+#include "infini_train/models/families/config_reader.h"
+#include "infini_train/models/families/model_family.h"
 
 namespace infini_train::models {
 namespace {

@@ -1,4 +1,4 @@
-#include "infini_train/models/config_reader.h"
+#include "infini_train/models/families/config_reader.h"
 
 #include <fmt/format.h>
 
