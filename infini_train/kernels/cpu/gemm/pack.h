@@ -15,8 +15,9 @@ inline constexpr int kPackSlack = simd::kLanes<T>;
 /// panel[k * width + r] = source[r * row_stride + k * depth_stride] for r < rows, 0 for the columns
 /// from `rows` to `width`.
 template <typename T, typename S>
-void PackPanel(const S* source, std::int64_t row_stride, std::int64_t depth_stride, int rows,
-               int width, std::int64_t depth, T* panel) {
+[[gnu::noinline]] void PackPanel(const S* source, std::int64_t row_stride,
+                                 std::int64_t depth_stride, int rows, int width, std::int64_t depth,
+                                 T* panel) {
   constexpr int kN = simd::kLanes<T>;
   std::int64_t k = 0;
   if (row_stride == 1 && rows == width && (width % kN == 0 || depth_stride >= kN)) {
