@@ -306,8 +306,10 @@ TEST(CpuDevice, BehavesLikeADeviceWhoseWorkIsAlwaysDone) {
 TEST(StaticTensor, MayOutliveEverythingElse) {
   tensor_in_static_object = Tensor::Empty({1 << 20});
   EXPECT_TRUE(tensor_in_static_object.defined());
-  static thread_local Tensor tensor_of_thread;
-  std::thread([] { tensor_of_thread = Tensor::Empty({5}); }).join();
+  std::thread([] {
+    thread_local Tensor tensor_of_thread;
+    tensor_of_thread = Tensor::Empty({5});
+  }).join();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -63,6 +64,7 @@ class MockDeviceGuard final : public DeviceGuardImpl {
   void SynchronizeDevice() override {}
 
   void* Allocate(std::size_t bytes) override {
+    const std::lock_guard lock(mutex_);
     if (bytes > MockRuntime::capacity - MockRuntime::used) return nullptr;
     void* pointer = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
     sizes_.emplace(pointer, bytes);
@@ -72,6 +74,7 @@ class MockDeviceGuard final : public DeviceGuardImpl {
     return pointer;
   }
   void Free(void* pointer) noexcept override {
+    const std::lock_guard lock(mutex_);
     MockRuntime::used -= sizes_.at(pointer);
     sizes_.erase(pointer);
     --MockRuntime::live_allocations;
@@ -117,6 +120,7 @@ class MockDeviceGuard final : public DeviceGuardImpl {
   bool IsCapturing(StreamHandle) const override { return MockRuntime::capturing; }
 
  private:
+  std::mutex mutex_;
   std::unordered_map<void*, std::size_t> sizes_;
 };
 

@@ -30,8 +30,8 @@ struct DeviceProperties {
 
 /// The runtime that a provider fills in for its kind of device. Pure virtual functions are
 /// required; the others are optional and say what their absence means. All act on the calling
-/// thread's current device of this kind. Failures throw Error, except where a function says
-/// otherwise.
+/// thread's current device of this kind and may be called by many threads at once. Failures throw
+/// Error, except where a function says otherwise.
 ///
 /// Registered with REGISTER_DEVICE_GUARD at file scope; constructed on the first use of the device
 /// kind, once per process.
