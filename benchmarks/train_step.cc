@@ -1,0 +1,179 @@
+// One training step, timed: the contract is in benchmarks/README.md.
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "infini_train/autograd/backward.h"
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/device/device_guard.h"
+#include "infini_train/core/error.h"
+#include "infini_train/core/threads.h"
+#include "infini_train/models/model.h"
+#include "infini_train/optim/optimizer.h"
+
+namespace infini_train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kPresetVocabulary = 50304;
+constexpr std::int64_t kLargestToken = 50257;
+constexpr int kNumBatches = 4;
+
+struct Options {
+  std::string model = "gpt2";
+  std::string device = "cpu";
+  std::string dtype = "float32";
+  std::int64_t batch_size = 4;
+  std::int64_t sequence_length = 64;
+  int steps = 20;
+  int threads = 0;
+};
+
+/// A "Vm…: n kB" line of /proc/self/status, in bytes.
+std::int64_t StatusBytes(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word == key + ":") {
+      std::int64_t kilobytes = 0;
+      status >> kilobytes;
+      return kilobytes * 1024;
+    }
+  }
+  return 0;
+}
+
+/// SplitMix64 (Steele et al. 2014), the token source that both programs share.
+class SplitMix64 {
+ public:
+  std::uint64_t operator()() {
+    state_ += 0x9E3779B97F4A7C15u;
+    std::uint64_t z = state_;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+
+ private:
+  std::uint64_t state_ = 0;
+};
+
+struct Batch {
+  Tensor inputs;
+  Tensor targets;
+};
+
+std::vector<Batch> MakeBatches(const Options& o, std::int64_t vocab_size, Device device) {
+  const std::uint64_t modulus = static_cast<std::uint64_t>(std::min(vocab_size, kLargestToken));
+  SplitMix64 next;
+  std::vector<Batch> batches;
+  for (int i = 0; i < kNumBatches; ++i) {
+    std::vector<std::int64_t> inputs;
+    std::vector<std::int64_t> targets;
+    for (std::int64_t row = 0; row < o.batch_size; ++row) {
+      for (std::int64_t t = 0; t <= o.sequence_length; ++t) {
+        const auto token = static_cast<std::int64_t>(next() % modulus);
+        if (t < o.sequence_length) inputs.push_back(token);
+        if (t > 0) targets.push_back(token);
+      }
+    }
+    const Dims shape = {o.batch_size, o.sequence_length};
+    batches.push_back({To(Tensor::FromVector(inputs, shape), device),
+                       To(Tensor::FromVector(targets, shape), device)});
+  }
+  return batches;
+}
+
+void Run(const Options& o) {
+  const Clock::time_point start = Clock::now();
+  if (o.threads > 0) SetNumThreads(o.threads);
+  const Device device = Device::Parse(o.device);
+  const std::optional<DataType> autocast_dtype =
+      o.dtype == "float32" ? std::nullopt : std::optional(ParseDataType(o.dtype));
+  models::ModelConfig config;
+  if (const models::Preset* preset = models::FindPreset(o.model)) {
+    config = preset->config;
+    config.transformer.vocab_size = kPresetVocabulary;
+  } else {
+    config = models::LoadModelConfig(o.model);
+  }
+  nn::TransformerConfig& t = config.transformer;
+  t.embedding_dropout = t.attention_dropout = t.residual_dropout = 0.0;
+  t.max_position_embeddings = std::max(t.max_position_embeddings, o.sequence_length);
+  const std::int64_t rss_before_model = StatusBytes("VmHWM");
+  const models::Model model = models::CreateModel(config, 0, {device, DataType::kFloat32});
+  const std::vector<Tensor> parameters = model.module->Parameters();
+  optim::AdamW optimizer(optim::DecayMatricesOnly(model.module->NamedParameters(), 0.1),
+                         {0.9, 0.95, 1e-8});
+  const std::vector<Batch> batches = MakeBatches(o, t.vocab_size, device);
+  const double tokens = static_cast<double>(o.batch_size * o.sequence_length);
+  std::vector<double> milliseconds;
+  double seconds_to_first_step = 0.0;
+  double last_loss = 0.0;
+  for (int step = 0; step < o.steps; ++step) {
+    const Batch& batch = batches[static_cast<std::size_t>(step % kNumBatches)];
+    Synchronize(device);
+    const Clock::time_point begin = Clock::now();
+    optimizer.ZeroGrad();
+    Tensor loss;
+    {
+      const Autocast autocast(autocast_dtype);
+      loss = model.module->Loss(batch.inputs, batch.targets, 1.0 / tokens);
+    }
+    Backward(loss);
+    const optim::GradientNorm norm = optim::ComputeGradientNorm(parameters, 1.0);
+    optimizer.Step(1e-4, norm.factor);
+    Synchronize(device);
+    const Clock::time_point end = Clock::now();
+    milliseconds.push_back(std::chrono::duration<double, std::milli>(end - begin).count());
+    if (step == 0) seconds_to_first_step = std::chrono::duration<double>(end - start).count();
+    last_loss = loss.Item();
+  }
+  std::vector<double> counted(milliseconds.begin() + std::min(10, o.steps / 2), milliseconds.end());
+  std::sort(counted.begin(), counted.end());
+  const double step_ms = counted[counted.size() / 2];
+  nlohmann::ordered_json json;
+  json["tokens_per_second"] = tokens / step_ms * 1e3;
+  json["step_ms"] = step_ms;
+  json["gflops"] = t.TrainingFlopsPerToken(o.sequence_length) * tokens / step_ms * 1e-6;
+  json["peak_rss_bytes"] = StatusBytes("VmHWM");
+  json["rss_before_model_bytes"] = rss_before_model;
+  json["seconds_to_first_step"] = seconds_to_first_step;
+  json["loss"] = last_loss;
+  fmt::print("{}\n", json.dump());
+}
+
+}  // namespace
+}  // namespace infini_train
+
+int main(int argc, char** argv) {
+  infini_train::Options options;
+  bool json = true;
+  CLI::App app("Times training steps of a GPT-2 and prints one JSON line.");
+  app.add_option("--model", options.model, "preset, or folder with a config.json");
+  app.add_option("--device", options.device);
+  app.add_option("--dtype", options.dtype, "float32, or bfloat16 for autocast");
+  app.add_option("--batch_size", options.batch_size)->check(CLI::PositiveNumber);
+  app.add_option("--sequence_length", options.sequence_length)->check(CLI::PositiveNumber);
+  app.add_option("--steps", options.steps)->check(CLI::PositiveNumber);
+  app.add_option("--threads", options.threads, "0 for all")->check(CLI::NonNegativeNumber);
+  app.add_flag("--json", json, "accepted; JSON is the only format");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    infini_train::Run(options);
+  } catch (const infini_train::Error& error) {
+    fmt::print(stderr, "train_step: {}\n", error.what());
+    return 2;
+  }
+  return 0;
+}
