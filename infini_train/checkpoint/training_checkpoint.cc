@@ -103,6 +103,15 @@ TrainingState LoadTrainingState(const fs::path& folder) {
   return state;
 }
 
+void CheckWritable(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw Error(fmt::format("{}: {}", folder.string(), error.message()));
+  const fs::path probe = folder / ".write_probe";
+  WriteFileAtomically(probe.string(), "");
+  fs::remove(probe, error);
+}
+
 CheckpointManager::CheckpointManager(fs::path root, std::int64_t max_keep)
     : root_(std::move(root)), max_keep_(max_keep) {}
 

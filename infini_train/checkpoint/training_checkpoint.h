@@ -36,6 +36,10 @@ INFINI_TRAIN_API void SaveTrainingState(const TrainingState& state,
 /// file and fault.
 INFINI_TRAIN_API TrainingState LoadTrainingState(const std::filesystem::path& folder);
 
+/// Creates the folder if need be and tries to write a file in it. Throws Error when that fails, so
+/// that a run does not find out at its end.
+INFINI_TRAIN_API void CheckWritable(const std::filesystem::path& folder);
+
 /// The checkpoints of one run.
 class INFINI_TRAIN_API CheckpointManager {
  public:

@@ -82,13 +82,35 @@ std::vector<std::string> NormalizeArguments(const std::vector<std::string>& argu
       throw Error(
           fmt::format("unknown flag --{}; the nearest is --{}", name, Nearest(names, name)));
     }
-    // A value of its own never looks like a flag.
-    if (value.empty() && !booleans.contains(name) && name != "help" && i + 1 < arguments.size()) {
+    if (value.empty() && !booleans.contains(name) && name != "help") {
+      const std::string next = i + 1 < arguments.size() ? arguments[i + 1] : "";
+      const std::string next_name =
+          next.starts_with("--") ? next.substr(2, next.find('=') - 2) : "";
+      if (next.empty() || names.contains(next_name)) {
+        throw Error(fmt::format("--{}: expected a value, got {}", name,
+                                next.empty() ? "none" : "the flag " + next));
+      }
       value = "=" + arguments[++i];
     }
     result.push_back("--" + name + value);
   }
   return result;
+}
+
+/// What was expected and found, from CLI11's "Could not convert: --name = value".
+std::string ConversionMessage(const CLI::App& app, const std::string& message) {
+  const std::size_t begin = message.find("--");
+  const std::size_t end = message.find(" = ");
+  if (begin == std::string::npos || end == std::string::npos || end < begin) return message;
+  const std::string name = message.substr(begin, end - begin);
+  const CLI::Option* option = app.get_option_no_throw(name);
+  const std::string type = option == nullptr ? "" : option->get_type_name();
+  return fmt::format("{}: expected {}, got {}", name.substr(2),
+                     type == "INT"     ? "an integer"
+                     : type == "UINT"  ? "an integer of 0 or more"
+                     : type == "FLOAT" ? "a number"
+                                       : "a valid value",
+                     message.substr(end + 3));
 }
 
 /// Parses a command's arguments; false when help was asked for and printed.
@@ -101,6 +123,8 @@ bool Parse(Flags& flags, const std::vector<std::string>& arguments) {
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", flags.app().help());
     return false;
+  } catch (const CLI::ConversionError& error) {
+    throw Error(ConversionMessage(flags.app(), error.what()));
   } catch (const CLI::ParseError& error) {
     throw Error(error.what());
   }

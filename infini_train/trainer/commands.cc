@@ -31,7 +31,7 @@ void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
   RequirePositive("max_new_tokens", options.max_new_tokens);
   RequirePositive("num_samples", options.num_samples);
   CheckSamplingOptions(options.sampling);
-  SetNumThreads(options.num_threads);
+  ApplyNumThreads(options.num_threads);
   const std::optional<DataType> autocast_dtype = ParseAutocast(options.dtype);
   const std::filesystem::path path = ResolveModelPath(options.model);
   const std::filesystem::path folder =
@@ -113,7 +113,7 @@ void EvaluateCommand(const EvaluateOptions& options, std::FILE* out) {
   RequirePositive("batch_size", options.batch_size);
   RequireNotNegative("sequence_length", options.sequence_length);
   RequireNotNegative("max_steps", options.max_steps);
-  SetNumThreads(options.num_threads);
+  ApplyNumThreads(options.num_threads);
   const std::optional<DataType> autocast_dtype = ParseAutocast(options.dtype);
   const std::filesystem::path path = ResolveModelPath(options.model);
   const auto dataset = std::make_shared<TokenDataset>(options.input_bin);

@@ -1,15 +1,16 @@
 #include "infini_train/trainer/setup.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
-#include <cmath>
+#include <algorithm>
+#include <limits>
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/checkpoint/training_checkpoint.h"
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/error.h"
+#include "infini_train/core/threads.h"
 
 namespace infini_train::trainer {
 
@@ -35,11 +36,12 @@ std::optional<DataType> ParseAutocast(const std::string& dtype) {
   throw Error(fmt::format("dtype: expected float32 or bfloat16, got {}", dtype));
 }
 
-void SetNumThreads(std::int64_t num_threads) {
-  if (num_threads < 0 || num_threads > 4096) {
-    throw Error(fmt::format("num_threads: expected 0 to 4096, got {}", num_threads));
+void ApplyNumThreads(std::int64_t num_threads) {
+  if (num_threads < 0) {
+    throw Error(fmt::format("num_threads: expected 0 or more, got {}", num_threads));
   }
-  if (num_threads > 0) omp_set_num_threads(static_cast<int>(num_threads));
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  if (num_threads > 0) SetNumThreads(static_cast<int>(std::min(num_threads, kMost)));
 }
 
 std::filesystem::path ResolveModelPath(const std::string& path) {

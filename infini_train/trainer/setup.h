@@ -23,8 +23,8 @@ Device ResolveDevice(const std::string& text);
 /// float32 or bfloat16 as the type that matrix products run in. Throws Error on others.
 std::optional<DataType> ParseAutocast(const std::string& dtype);
 
-/// Threads that CPU kernels use; 0 leaves OpenMP's choice. Throws Error for a negative number.
-void SetNumThreads(std::int64_t num_threads);
+/// Sets the threads that CPU kernels use; 0 leaves the default. Throws Error for a negative number.
+void ApplyNumThreads(std::int64_t num_threads);
 
 /// The folder or file itself where it holds a model, else the newest checkpoint of a training run
 /// there. Throws Error when there is neither.

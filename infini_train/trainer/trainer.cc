@@ -87,7 +87,7 @@ Trainer::Trainer(const TrainOptions& options, std::FILE* out)
       autocast_(ParseAutocast(options.dtype)),
       accumulation_steps_(CheckTrainOptions(options)),
       schedule_(MakeSchedule(options)) {
-  SetNumThreads(options_.num_threads);
+  ApplyNumThreads(options_.num_threads);
   ManualSeed(options_.seed);
 
   std::vector<std::filesystem::path> tokenizer_folders;
@@ -125,6 +125,7 @@ Trainer::Trainer(const TrainOptions& options, std::FILE* out)
     throw Error(fmt::format("num_iteration: expected more than the {} steps already made, got {}",
                             first_step_, options_.num_iteration));
   }
+  if (!options_.save.empty()) checkpoint::CheckWritable(options_.save);
   if (!options_.metrics_file.empty()) {
     sinks_.push_back(OpenJsonLines(options_.metrics_file, first_step_));
   }
