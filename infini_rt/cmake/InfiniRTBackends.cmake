@@ -32,7 +32,8 @@ find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 # Writes the public headers and the dispatch for some backends into a folder, at configure time.
 function(infini_rt_generate output_dir)
   set(script "${PROJECT_SOURCE_DIR}/scripts/generate_public_headers.py")
-  file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/native/*/runtime_.h")
+  file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/native/*/runtime_.h"
+       "${PROJECT_SOURCE_DIR}/scripts/header_*.py")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${script}" ${headers})
   execute_process(
       COMMAND "${Python3_EXECUTABLE}" "${script}" --backends ${ARGN} --output-dir "${output_dir}"
@@ -71,16 +72,21 @@ function(infini_rt_link_sdk target title root header)
   endforeach()
 endfunction()
 
-# Links what the enabled accelerator needs. SDK headers stay private: consumers need none.
+# Links what the enabled accelerator needs. SDK headers stay private: consumers need none. Libraries
+# are linked by path, so that the installed package refers to no target of the SDK.
 function(infini_rt_link_backends target)
   if(INFINI_RT_STANDIN)
-    target_link_libraries(${target} PRIVATE infinirt_standin)
+    add_dependencies(${target} infinirt_standin)
+    target_link_libraries(${target} PRIVATE "$<TARGET_LINKER_FILE:infinirt_standin>")
+    target_include_directories(${target} SYSTEM PRIVATE
+        "$<TARGET_PROPERTY:infinirt_standin,INTERFACE_INCLUDE_DIRECTORIES>")
     return()
   endif()
   foreach(backend IN LISTS INFINI_RT_ENABLED_BACKENDS)
     if(backend STREQUAL "nvidia")
       find_package(CUDAToolkit REQUIRED)
-      target_link_libraries(${target} PRIVATE CUDA::cudart)
+      target_link_libraries(${target} PRIVATE "${CUDA_cudart_LIBRARY}")
+      target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
     elseif(backend STREQUAL "metax")
       infini_rt_sdk_root(root "$ENV{MACA_PATH}" /opt/maca)
       infini_rt_link_sdk(${target} MetaX "${root}" mcr/mc_runtime.h MACA_PATH mcruntime)

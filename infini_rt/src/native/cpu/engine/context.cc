@@ -85,9 +85,14 @@ void Context::SetFault(runtime::Error error) {
 void Context::Stop() {
   stopping_.store(true);
   fault_.store(runtime::kErrorCudartUnloading);
+  // Streams are woken outside the lock on their list, which enqueuing takes while it holds a
+  // stream.
+  std::vector<RefPtr<Stream>> streams;
   for (auto& device : devices_) {
-    device->ForEachStream([](Stream& stream) { stream.Wake(); });
+    device->ForEachStream([&](Stream& stream) { streams.emplace_back(&stream); });
   }
+  for (auto& stream : streams)
+    stream->Wake();
   workers_.Stop();
 }
 

@@ -45,14 +45,14 @@ void Event::Reached(std::uint64_t generation) {
   std::int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
                          std::chrono::steady_clock::now().time_since_epoch())
                          .count();
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(reached_mutex_);
   if (generation <= reached_generation_) return;
   reached_generation_ = generation;
   reached_at_ = now;
 }
 
 std::int64_t Event::timestamp() {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(reached_mutex_);
   return reached_at_;
 }
 

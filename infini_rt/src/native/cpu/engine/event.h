@@ -59,10 +59,13 @@ class Event : public HandleObject<Event> {
   RefPtr<Stream> stream_;
   std::uint64_t position_ = 0;
   std::uint64_t generation_ = 0;
-  std::uint64_t reached_generation_ = 0;
-  std::int64_t reached_at_ = 0;
   std::shared_ptr<CaptureSession> capture_;
   std::vector<std::uint32_t> capture_nodes_;
+
+  // Apart, so that the worker never meets a thread that records.
+  std::mutex reached_mutex_;
+  std::uint64_t reached_generation_ = 0;
+  std::int64_t reached_at_ = 0;
 };
 
 }  // namespace infini::rt::cpu

@@ -1,0 +1,3 @@
+#include <musa_runtime.h>
+
+#include "cuda_style/definitions.inc"
