@@ -21,21 +21,24 @@ constexpr std::int64_t kBlocks = 256;
 /// Elements that are made at a time.
 constexpr std::int64_t kTile = 4 * kBlocks;
 
-/// The words of kBlocks Philox blocks, word by word, so that all blocks are computed side by side.
+/// The words of kBlocks Philox blocks in the order of the elements that they belong to.
 struct Words {
   Words(Generator::State state, std::uint64_t first_block) {
 #pragma omp simd
     for (std::int64_t i = 0; i < kBlocks; ++i) {
       const auto block =
           Philox4x32(state.seed, state.offset, first_block + static_cast<std::uint64_t>(i));
-      words[0][i] = block[0];
-      words[1][i] = block[1];
-      words[2][i] = block[2];
-      words[3][i] = block[3];
+      words[4 * i] = block[0];
+      words[4 * i + 1] = block[1];
+      words[4 * i + 2] = block[2];
+      words[4 * i + 3] = block[3];
     }
   }
+  std::uint32_t operator[](std::int64_t element) const {
+    return words[element];
+  }
 
-  alignas(64) std::uint32_t words[4][kBlocks];
+  alignas(64) std::uint32_t words[kTile];
 };
 
 /// Calls `body(position, n, words)` for each tile of `numel` elements, in parallel.
@@ -112,11 +115,9 @@ void RandomUniform(const KernelContext&, Tensor& out, double low, double high,
     const T start = static_cast<T>(low);
     const T width = static_cast<T>(high - low);
     const T largest = static_cast<T>(limit);
-    for (std::int64_t w = 0; w < 4; ++w) {
-      for (std::int64_t i = 0; i < kBlocks; ++i) {
-        const T number = start + width * static_cast<T>(UniformFromBits(words.words[w][i]));
-        numbers[4 * i + w] = AtMost(number, largest);
-      }
+    for (std::int64_t i = 0; i < kTile; ++i) {
+      const T number = start + width * static_cast<T>(UniformFromBits(words[i]));
+      numbers[i] = AtMost(number, largest);
     }
   });
 }
@@ -155,16 +156,14 @@ void RandomNormal(const KernelContext&, Tensor& out, double mean, double stddev,
     using T = std::remove_pointer_t<decltype(numbers)>;
     const T center = static_cast<T>(mean);
     const T scale = static_cast<T>(stddev);
-    for (std::int64_t pair = 0; pair < 2; ++pair) {
-      for (std::int64_t i = 0; i < kBlocks; ++i) {
-        // 1 - u is in (0, 1], exact.
-        const T first = T(1) - static_cast<T>(UniformFromBits(words.words[2 * pair][i]));
-        const T second = static_cast<T>(UniformFromBits(words.words[2 * pair + 1][i]));
-        const T radius = scale * std::sqrt(T(-2) * Log(first));
-        const CosSin<T> direction(second);
-        numbers[4 * i + 2 * pair] = center + radius * direction.cos;
-        numbers[4 * i + 2 * pair + 1] = center + radius * direction.sin;
-      }
+    for (std::int64_t i = 0; i < kTile; i += 2) {
+      // 1 - u is in (0, 1], exact.
+      const T first = T(1) - static_cast<T>(UniformFromBits(words[i]));
+      const T second = static_cast<T>(UniformFromBits(words[i + 1]));
+      const T radius = scale * std::sqrt(T(-2) * Log(first));
+      const CosSin<T> direction(second);
+      numbers[i] = center + radius * direction.cos;
+      numbers[i + 1] = center + radius * direction.sin;
     }
   });
 }
@@ -183,10 +182,10 @@ void RandomInt(const KernelContext&, Tensor& out, std::int64_t low, std::int64_t
       for (std::int64_t i = 0; i < n; ++i) {
         // A fraction of the range: the high half of range * word. Ranges beyond 32 bits take lower
         // bits from the block as far again into the sequence.
-        std::uint64_t offset = (range * words.words[i % 4][i / 4]) >> 32;
+        std::uint64_t offset = (range * words[i]) >> 32;
         if (wide) {
           const auto index = static_cast<std::uint64_t>(position + i);
-          const std::uint64_t word = static_cast<std::uint64_t>(words.words[i % 4][i / 4]) << 32 |
+          const std::uint64_t word = static_cast<std::uint64_t>(words[i]) << 32 |
                                      Philox4x32(state.seed, state.offset, ~(index / 4))[index % 4];
           offset = static_cast<std::uint64_t>((static_cast<unsigned __int128>(range) * word) >> 64);
         }
@@ -211,15 +210,13 @@ void Dropout(const KernelContext&, Tensor& out, const Tensor& x, double p, Gener
     using T = ComputeType<typename decltype(tag)::type>;
     const T scale = static_cast<T>(1 / (1 - p));
     ForEachTile(x.numel(), state, [&](std::int64_t position, std::int64_t n, const Words& words) {
-      alignas(64) float uniform[kTile];
-      for (std::int64_t w = 0; w < 4; ++w) {
-        for (std::int64_t i = 0; i < kBlocks; ++i)
-          uniform[4 * i + w] = UniformFromBits(words.words[w][i]);
-      }
+      // Copies, which a store to `numbers` cannot change.
+      const float threshold = probability;
+      const T factor = scale;
       alignas(64) T numbers[kTile];
       Convert(x.dtype(), source + position * element_size, DataTypeOf<T>(), numbers, n);
       for (std::int64_t i = 0; i < n; ++i)
-        numbers[i] = uniform[i] < probability ? T(0) : numbers[i] * scale;
+        numbers[i] = UniformFromBits(words[i]) < threshold ? T(0) : numbers[i] * factor;
       Convert(DataTypeOf<T>(), numbers, x.dtype(), data + position * element_size, n);
     });
   });
