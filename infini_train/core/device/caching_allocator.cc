@@ -182,12 +182,12 @@ Block* CachingAllocator::NewSegment(Pool& pool, int size_class, std::size_t size
   return block;
 }
 
-/// Getting pages from the system and giving them back is cheap on the host, unlike on a device. So
-/// unused segments go before a new one makes the process much larger than tensors ever needed; the
-/// slack keeps a repeating sequence of requests from trading the same segments again and again.
+/// Unused segments go before a new one makes the process much larger than tensors ever needed. The
+/// slack keeps a repeating sequence of requests from trading the same segments again and again:
+/// clearing fresh pages can cost as much as the work on them.
 void CachingAllocator::TrimHost(std::size_t segment, std::size_t size) {
   const std::size_t needed = std::max(highest_allocated_, stats_.allocated + size);
-  const std::size_t budget = needed + needed / 16 + 32 * kMiB;
+  const std::size_t budget = needed + needed / 8 + 128 * kMiB;
   if (stats_.reserved + segment > budget) ReleaseSegments(stats_.reserved + segment - budget);
 }
 
