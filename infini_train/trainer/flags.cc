@@ -112,9 +112,9 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
 
   flags.Section("Optimization");
   flags.Add("num_iteration", o.num_iteration,
-            "optimizer steps in all, those before a resume included");
+            "optimizer steps in all, those before a resume included; 0: until --max_train_minutes");
   flags.Add("max_train_minutes", o.max_train_minutes,
-            "stop and save after this time; 0 for no limit");
+            "stop and save after this time, the schedule fitted to it; 0 for no limit");
   flags.Add("optimizer", o.optimizer, "adamw (adam is the same) or sgd");
   flags.Add("learning_rate", o.learning_rate, "peak learning rate");
   flags.Add("min_lr", o.min_lr, "floor of the decay");

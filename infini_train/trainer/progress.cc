@@ -28,12 +28,8 @@ std::string FormatDuration(double seconds) {
 ProgressPrinter::ProgressPrinter(std::FILE* out) : out_(out), terminal_(isatty(fileno(out)) == 1) {}
 
 void ProgressPrinter::Step(const StepReport& report, bool log) {
-  smoothed_ms_ =
-      smoothed_ms_ == 0.0 ? report.milliseconds : 0.95 * smoothed_ms_ + 0.05 * report.milliseconds;
   if (terminal_) {
-    const double seconds_left =
-        smoothed_ms_ * 1e-3 * static_cast<double>(report.total - report.step);
-    Transient(fmt::format("{} | ETA {}", FormatStep(report), FormatDuration(seconds_left)));
+    Transient(fmt::format("{} | ETA {}", FormatStep(report), FormatDuration(report.seconds_left)));
   } else if (log) {
     fmt::print(out_, "{}\n", FormatStep(report));
   }

@@ -10,7 +10,8 @@ namespace infini_train::trainer {
 /// One optimizer step as reported.
 struct StepReport {
   std::int64_t step = 0;   ///< counted from 1
-  std::int64_t total = 0;  ///< steps of the whole run
+  std::int64_t total = 0;  ///< steps of the whole run; an estimate where time is the limit
+  double seconds_left = 0.0;
   double loss = 0.0;
   double grad_norm = 0.0;
   double learning_rate = 0.0;
@@ -50,7 +51,6 @@ class ProgressPrinter {
   std::FILE* out_;
   bool terminal_;
   bool line_open_ = false;
-  double smoothed_ms_ = 0.0;
 };
 
 }  // namespace infini_train::trainer

@@ -34,16 +34,15 @@ std::int64_t CheckTrainOptions(const TrainOptions& o) {
   const std::pair<const char*, std::int64_t> positive[] = {
       {"batch_size", o.batch_size},
       {"sequence_length", o.sequence_length},
-      {"num_iteration", o.num_iteration},
       {"recompute_num_layers", o.recompute_num_layers},
       {"text_length", o.text_length}};
   for (const auto& [flag, value] : positive)
     Require(value > 0, flag, "a positive number", value);
   const std::pair<const char*, std::int64_t> not_negative[] = {
-      {"total_batch_size", o.total_batch_size},      {"log_interval", o.log_interval},
-      {"val_loss_every", o.val_loss_every},          {"val_max_steps", o.val_max_steps},
-      {"freq_generate_txt", o.sample_every},         {"save_interval", o.save_interval},
-      {"max_checkpoint_keep", o.max_checkpoint_keep}};
+      {"num_iteration", o.num_iteration}, {"total_batch_size", o.total_batch_size},
+      {"log_interval", o.log_interval},   {"val_loss_every", o.val_loss_every},
+      {"val_max_steps", o.val_max_steps}, {"freq_generate_txt", o.sample_every},
+      {"save_interval", o.save_interval}, {"max_checkpoint_keep", o.max_checkpoint_keep}};
   for (const auto& [flag, value] : not_negative)
     Require(value >= 0, flag, "0 or more", value);
   const std::pair<const char*, double> real_not_negative[] = {
@@ -54,6 +53,9 @@ std::int64_t CheckTrainOptions(const TrainOptions& o) {
       {"max_train_minutes", o.max_train_minutes}};
   for (const auto& [flag, value] : real_not_negative) {
     Require(value >= 0.0 && std::isfinite(value), flag, "0 or more", value);
+  }
+  if (o.num_iteration == 0) {
+    Require(o.max_train_minutes > 0.0, "num_iteration", "steps to make, or --max_train_minutes", 0);
   }
   Require(o.beta1 >= 0.0 && o.beta1 < 1.0, "beta1", "0 <= beta1 < 1", o.beta1);
   Require(o.beta2 >= 0.0 && o.beta2 < 1.0, "beta2", "0 <= beta2 < 1", o.beta2);
@@ -91,7 +93,11 @@ optim::LrSchedule MakeSchedule(const TrainOptions& o) {
   schedule.min_lr = o.min_lr;
   schedule.warmup_steps = o.lr_warmup_iters;
   schedule.warmup_init = o.lr_warmup_init;
-  schedule.decay_steps = o.lr_decay_iters > 0 ? o.lr_decay_iters : o.num_iteration;
+  // Where time alone is the limit, the schedule is cut into this many parts of it.
+  constexpr std::int64_t kTimeParts = 1'000'000;
+  schedule.decay_steps = o.lr_decay_iters > 0  ? o.lr_decay_iters
+                         : o.num_iteration > 0 ? o.num_iteration
+                                               : kTimeParts;
   schedule.stable_steps = o.lr_stable_iters;
   schedule.Validate();
   return schedule;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -54,6 +55,12 @@ class Trainer {
   StepResult TrainStep(double learning_rate);
   [[noreturn]] void ReportNonFinite(double loss, const std::vector<TokenBatch>& batches);
   std::vector<TokenBatch> NextBatches();
+  /// Share of the time limit that is used up; 0 without a limit.
+  double TimeUsed() const;
+  bool IsDone(std::int64_t step) const;
+  double LearningRate(std::int64_t step) const;
+  StepReport MakeReport(std::int64_t step, const StepResult& result, double learning_rate,
+                        double seconds);
   void Validate(std::int64_t step);
   void Sample(std::int64_t step);
   void Save(std::int64_t step);
@@ -77,6 +84,8 @@ class Trainer {
   std::optional<std::vector<TokenBatch>> only_batches_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
   std::int64_t first_step_ = 0;
+  Clock::time_point start_;
+  double smoothed_seconds_ = 0.0;
   std::string saved_to_;
 };
 
@@ -121,7 +130,7 @@ Trainer::Trainer(const TrainOptions& options, std::FILE* out)
   parameters_ = model_.module->Parameters();
   optimizer_ = MakeOptimizer(options_, model_);
   if (!resume_from.empty()) Resume(resume_from);
-  if (first_step_ >= options_.num_iteration) {
+  if (options_.num_iteration > 0 && first_step_ >= options_.num_iteration) {
     throw Error(fmt::format("num_iteration: expected more than the {} steps already made, got {}",
                             first_step_, options_.num_iteration));
   }
@@ -230,9 +239,8 @@ Trainer::StepResult Trainer::TrainStep(double learning_rate) {
 void Trainer::Validate(std::int64_t step) {
   if (!validation_) return;
   const EvaluationResult result = Evaluate(model_, *validation_, autocast_, options_.val_max_steps);
-  progress_.Line(fmt::format("step {:4}/{} | val loss {:.6f} | perplexity {:.3f} | {} tokens", step,
-                             options_.num_iteration, result.loss, std::exp(result.loss),
-                             result.num_targets));
+  progress_.Line(fmt::format("step {:4} | val loss {:.6f} | perplexity {:.3f} | {} tokens", step,
+                             result.loss, std::exp(result.loss), result.num_targets));
   WriteMetrics(step, {{"val_loss", result.loss}});
 }
 
@@ -287,48 +295,81 @@ std::string Trainer::ResumeHint() const {
              : fmt::format("go on with the same command and --load {}", options_.save);
 }
 
+double Trainer::TimeUsed() const {
+  return options_.max_train_minutes > 0.0
+             ? SecondsSince(start_) / (60.0 * options_.max_train_minutes)
+             : 0.0;
+}
+
+bool Trainer::IsDone(std::int64_t step) const {
+  return (options_.num_iteration > 0 && step >= options_.num_iteration) || TimeUsed() >= 1.0 ||
+         StopSignals::Received() != 0;
+}
+
+double Trainer::LearningRate(std::int64_t step) const {
+  // With a time limit the schedule runs by whichever is further, steps or time.
+  std::int64_t position = step;
+  if (step >= schedule_.warmup_steps) {
+    const double by_time = TimeUsed() * static_cast<double>(schedule_.decay_steps);
+    position = std::max(position, static_cast<std::int64_t>(by_time));
+  }
+  return schedule_.At(position);
+}
+
+StepReport Trainer::MakeReport(std::int64_t step, const StepResult& result, double learning_rate,
+                               double seconds) {
+  StepReport report;
+  report.step = step;
+  report.loss = result.loss;
+  report.grad_norm = result.grad_norm;
+  report.learning_rate = learning_rate;
+  report.milliseconds = 1e3 * seconds;
+  report.tokens = accumulation_steps_ * options_.batch_size * options_.sequence_length;
+  smoothed_seconds_ =
+      smoothed_seconds_ == 0.0 ? seconds : 0.95 * smoothed_seconds_ + 0.05 * seconds;
+  report.seconds_left = std::numeric_limits<double>::infinity();
+  if (options_.num_iteration > 0) {
+    report.total = options_.num_iteration;
+    report.seconds_left = smoothed_seconds_ * static_cast<double>(options_.num_iteration - step);
+  }
+  if (options_.max_train_minutes > 0.0) {
+    report.seconds_left = std::min(
+        report.seconds_left, 60.0 * options_.max_train_minutes * std::max(0.0, 1.0 - TimeUsed()));
+    const auto steps_left =
+        static_cast<std::int64_t>(std::ceil(report.seconds_left / smoothed_seconds_));
+    if (options_.num_iteration == 0) report.total = step + steps_left;
+  }
+  if (options_.peak_tflops > 0.0) {
+    report.flops_utilisation =
+        model_.config.transformer.TrainingFlopsPerToken(options_.sequence_length) *
+        report.tokens_per_second() / (options_.peak_tflops * 1e12);
+  }
+  const MemoryStats memory = allocator::Stats(device_);
+  report.peak_used = memory.peak_allocated;
+  report.peak_reserved = memory.peak_reserved;
+  return report;
+}
+
 int Trainer::Run() {
   const StopSignals signals;
-  const Clock::time_point start = Clock::now();
-  const double flops_per_token =
-      model_.config.transformer.TrainingFlopsPerToken(options_.sequence_length);
+  start_ = Clock::now();
   if (first_step_ == 0 && options_.val_loss_every > 0) Validate(0);
   bool saved = false;
   bool validated = false;
   std::int64_t step = first_step_;
-  while (step < options_.num_iteration && StopSignals::Received() == 0) {
-    const bool out_of_time = options_.max_train_minutes > 0.0 &&
-                             SecondsSince(start) >= 60.0 * options_.max_train_minutes;
-    if (out_of_time) {
-      progress_.Line(fmt::format("time limit of {} minutes reached", options_.max_train_minutes));
-      break;
-    }
+  while (!IsDone(step)) {
     allocator::ResetPeakStats(device_);
     const Clock::time_point step_start = Clock::now();
-    const double learning_rate = schedule_.At(step);
+    const double learning_rate = LearningRate(step);
     const StepResult result = TrainStep(learning_rate);
     ++step;
-    StepReport report;
-    report.step = step;
-    report.total = options_.num_iteration;
-    report.loss = result.loss;
-    report.grad_norm = result.grad_norm;
-    report.learning_rate = learning_rate;
-    report.milliseconds = 1e3 * SecondsSince(step_start);
-    report.tokens = accumulation_steps_ * options_.batch_size * options_.sequence_length;
-    if (options_.peak_tflops > 0.0) {
-      report.flops_utilisation =
-          flops_per_token * report.tokens_per_second() / (options_.peak_tflops * 1e12);
-    }
-    const MemoryStats memory = allocator::Stats(device_);
-    report.peak_used = memory.peak_allocated;
-    report.peak_reserved = memory.peak_reserved;
+    const StepReport report = MakeReport(step, result, learning_rate, SecondsSince(step_start));
     if (result.num_targets == 0) {
-      progress_.Line(fmt::format("step {:4}/{} | skipped: no target counts", step, report.total));
+      progress_.Line(fmt::format("step {:4} | skipped: no target counts", step));
     }
-    const bool last = step == options_.num_iteration;
+    const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
     progress_.Step(report,
-                   options_.log_interval > 0 && (last || step % options_.log_interval == 0));
+                   options_.log_interval > 0 && (IsDone(step) || due(options_.log_interval)));
     WriteMetrics(step, {{"loss", result.loss},
                         {"lr", learning_rate},
                         {"grad_norm", result.grad_norm},
@@ -337,7 +378,6 @@ int Trainer::Run() {
                         {"tokens", static_cast<double>(step * report.tokens)},
                         {"peak_used_bytes", static_cast<double>(report.peak_used)},
                         {"peak_reserved_bytes", static_cast<double>(report.peak_reserved)}});
-    const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
     if ((validated = due(options_.val_loss_every))) Validate(step);
     if (due(options_.sample_every)) Sample(step);
     if ((saved = due(options_.save_interval))) Save(step);
