@@ -43,7 +43,7 @@ Preset MakeGpt2(const std::string& name, std::int64_t vocab_size, std::int64_t p
 
 const std::vector<Preset>& Presets() {
   static const std::vector<Preset> presets = [] {
-    std::vector<Preset> list = {MakeGpt2("gpt2-nano", 257, 256, 6, 6, 288)};
+    std::vector<Preset> list = {MakeGpt2("gpt2-nano", 257, 128, 4, 4, 256)};
     for (const Gpt2Size& size : kGpt2Sizes) {
       for (const char* name : {size.name, size.alias}) {
         list.push_back(MakeGpt2(name, 50257, 1024, size.num_hidden_layers, size.num_attention_heads,
