@@ -75,6 +75,7 @@ class Stream : public HandleObject<Stream> {
  private:
   static constexpr std::uint64_t kChunkOps = 256;
   static constexpr std::size_t kSpareChunks = 4;
+  static constexpr std::uint64_t kPrefetchDistance = 4;
   struct Chunk {
     Op ops[kChunkOps];
     Chunk* next;
@@ -103,7 +104,8 @@ class Stream : public HandleObject<Stream> {
   bool parked_ = false;
   bool has_worker_ = false;
   bool closed_ = false;
-  std::atomic<std::uint64_t> published_{0};
+  // On a line of its own: the worker polls it.
+  alignas(64) std::atomic<std::uint64_t> published_{0};
 
   // The worker and those who wait for it.
   alignas(64) std::atomic<std::uint64_t> completed_{0};
