@@ -36,7 +36,7 @@ struct MaxOp {
   static constexpr T kIdentity = kLowest<T>;
   template <typename T>
   static T Apply(T a, T b) {
-    return (b > a) | (b != b) ? b : a;
+    return ((b > a) | (b != b)) ? b : a;
   }
 };
 struct MinOp {
@@ -44,7 +44,7 @@ struct MinOp {
   static constexpr T kIdentity = kHighest<T>;
   template <typename T>
   static T Apply(T a, T b) {
-    return (b < a) | (b != b) ? b : a;
+    return ((b < a) | (b != b)) ? b : a;
   }
 };
 
