@@ -22,6 +22,7 @@ set(INFINITRAIN_SANITIZE "" CACHE STRING
 option(USE_CUDA "Same as INFINITRAIN_BACKEND=cuda" OFF)
 option(BUILD_TEST "Build the test suites" OFF)
 option(INFINITRAIN_BUILD_BENCHMARKS "Build the programs in benchmarks/" OFF)
+option(INFINITRAIN_BUILD_FUZZERS "With BUILD_TEST: fuzz targets as libFuzzer programs (Clang)" OFF)
 option(INFINITRAIN_BACKENDS_BUILD_EXAMPLES "Build the programs in examples/" ${infinitrain_top_level})
 option(INFINITRAIN_INSTALL "Make install rules" ${infinitrain_top_level})
 option(INFINITRAIN_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Fuzzes the readers of untrusted files.
+set -euo pipefail
+
+usage() {
+  cat <<'END'
+Usage: scripts/fuzz.sh [--seconds N] [--no-install] [TARGET...]
+
+Builds the fuzz targets of tests/fuzz with Clang and its sanitizers, and runs each for N seconds
+(default: 60) from its seed corpus. Inputs that fail are in build/fuzz/failures; give one to
+build/fuzz/tests/fuzz/fuzz_TARGET to see it again, and put it into tests/fuzz/regressions/TARGET.
+  TARGET  such as token_shard; all of them if none is named
+END
+}
+
+seconds=60
+install=true
+targets=()
+while (($#)); do
+  case $1 in
+    --seconds)
+      (($# > 1)) || { echo "fuzz.sh: --seconds needs a number" >&2; exit 2; }
+      seconds=$2
+      shift
+      ;;
+    --no-install) install=false ;;
+    -h | --help) usage; exit 0 ;;
+    -*) echo "fuzz.sh: unknown option '$1'" >&2; usage >&2; exit 2 ;;
+    *) targets+=("$1") ;;
+  esac
+  shift
+done
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if $install; then
+  scripts/install_deps.sh --build --test --clang
+fi
+if command -v ccache >/dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
+fi
+cmake --preset fuzz --log-level=WARNING
+cmake --build --preset fuzz --target fuzzers
+
+programs=build/fuzz/tests/fuzz
+if ((${#targets[@]} == 0)); then
+  for program in "$programs"/fuzz_*; do
+    [[ ! -f $program ]] || targets+=("${program##*/fuzz_}")
+  done
+fi
+python3 tests/fuzz/make_corpus.py build/fuzz/seeds
+mkdir -p build/fuzz/failures
+
+export ASAN_OPTIONS=${ASAN_OPTIONS-detect_stack_use_after_return=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS-print_stacktrace=1}
+failed=()
+for target in "${targets[@]}"; do
+  echo "Fuzzing $target for $seconds s"
+  # What is found goes to the first folder and is kept for the next run.
+  corpora=("build/fuzz/corpus/$target" "build/fuzz/seeds/$target")
+  [[ ! -d tests/fuzz/regressions/$target ]] || corpora+=("tests/fuzz/regressions/$target")
+  mkdir -p "${corpora[0]}"
+  "$programs/fuzz_$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3072 -max_len=65536 \
+    -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/failures/$target-" "${corpora[@]}" ||
+    failed+=("$target")
+done
+if ((${#failed[@]})); then
+  echo "fuzz.sh: failed: ${failed[*]}; see build/fuzz/failures" >&2
+  exit 1
+fi

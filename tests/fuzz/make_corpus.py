@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Writes the seed corpora of the fuzz targets: make_corpus.py FOLDER gives FOLDER/<target>/<seed>."""
+
+import json
+import pathlib
+import shutil
+import struct
+import sys
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+GOLDEN = TESTS / "data" / "golden"
+
+
+def shard(magic, version, announced, tokens, code):
+    return struct.pack("<256i", magic, version, announced, *[0] * 253) + struct.pack(f"<{len(tokens)}{code}", *tokens)
+
+
+def token_shard():
+    tokens = list(range(40))
+    yield "uint16", shard(20240520, 1, 40, tokens, "H")
+    yield "uint32", shard(20240801, 7, 40, tokens, "I")
+    yield "uint32_large_ids", shard(20240801, 7, 40, [2**32 - 1 - t for t in tokens], "I")
+    yield "empty_shard", shard(20240520, 1, 0, [], "H")
+    yield "one_token", shard(20240520, 1, 1, [5], "H")
+    yield "too_short", shard(20240520, 1, 41, tokens, "H")
+    yield "too_long", shard(20240520, 1, 39, tokens, "H")
+    yield "odd_size", shard(20240520, 1, 40, tokens, "H")[:-1]
+    yield "negative", shard(20240520, 1, -1, tokens, "H")
+    yield "largest_count", shard(20240801, 7, 2**31 - 1, tokens, "I")
+    yield "wrong_version", shard(20240520, 7, 40, tokens, "H")
+    yield "wrong_magic", shard(20240522, 1, 40, tokens, "H")
+    yield "half_a_header", shard(20240520, 1, 40, tokens, "H")[:512]
+    yield "empty_file", b""
+
+
+def byte_alphabet():
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    return [chr(b) for b in printable] + [chr(0x100 + i) for i in range(68)]
+
+
+def bpe(extra_vocabulary=(), merges=(), **parts):
+    vocabulary = {character: i for i, character in enumerate(byte_alphabet())}
+    for token in extra_vocabulary:
+        vocabulary[token] = len(vocabulary)
+    model = {"type": "BPE", "vocab": vocabulary, "merges": list(merges)}
+    model.update(parts.pop("model", {}))
+    return {"model": model, **parts}
+
+
+def split(pattern, behavior="Isolated", invert=False):
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert}
+
+
+def tokenizer_json():
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    text = b"\0ab abc  it's 12\n\n" + "\u00e9\u4f60e\u0301".encode() + b"\xff<x> <y>"
+    small = {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
+    files = {
+        "plain": bpe(["ab", "abc"], ["a b", "ab c"], pre_tokenizer=byte_level, decoder={"type": "ByteLevel"}),
+        "pairs": bpe(["ab"], [["a", "b"]], pre_tokenizer=byte_level, model={"ignore_merges": True}),
+        "small": {"model": {"type": "BPE", **small}},
+        "unknown": {"model": {"type": "BPE", **small, "unk_token": "ab", "fuse_unk": True}},
+        "prefix": bpe(pre_tokenizer={"type": "ByteLevel"}),
+        "cyclic": {"model": {"type": "BPE", "vocab": {"a": 0, "aa": 1, "aaa": 2, "aaaa": 3},
+                             "merges": ["a a", "aa a", "a aa", "aa aa", "aaa a"]}},
+        "duplicate_id": {"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}},
+        "huge_id": {"model": {"type": "BPE", "vocab": {"a": 2**40}, "merges": []}},
+        "empty": {"model": {"type": "BPE", "vocab": {}, "merges": []}},
+        "doubling": {"model": {"type": "BPE", **small}, "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 40}},
+        "added": bpe(pre_tokenizer=byte_level, normalizer={"type": "NFC"}, added_tokens=[
+            {"id": 256, "content": "<x>", "special": True, "lstrip": True, "rstrip": True},
+            {"id": 257, "content": "<y>", "single_word": True, "normalized": True},
+            {"id": 258, "content": "e\u0301", "normalized": True}]),
+        "fallback": {
+            "normalizer": {"type": "Sequence", "normalizers": [
+                {"type": "Prepend", "prepend": "\u2581"},
+                {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
+            "decoder": {"type": "Sequence", "decoders": [
+                {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
+                {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+            "model": {"type": "BPE", "byte_fallback": True, "fuse_unk": True, "unk_token": "<unk>", "merges": ["a b"],
+                      "vocab": {"<unk>": 0, **{f"<0x{b:02X}>": b + 1 for b in range(256)}, "a": 257, "b": 258, "ab": 259,
+                                "\u2581": 260}}},
+        "template": bpe(["<s>"], post_processor={"type": "TemplateProcessing", "single": [
+            {"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [256], "tokens": ["<s>"]}}}),
+        "regex": bpe(pre_tokenizer={"type": "Sequence", "pretokenizers": [
+            split(r"\p{N}{1,3}"), split(r"\s+|[^\s\w]", "MergedWithNext"), split("b", "Contiguous", True), byte_level]}),
+        "backtracking": bpe(pre_tokenizer=split("(a+)+[bc]")),
+    }
+    for name, value in files.items():
+        yield name, json.dumps(value, ensure_ascii=False).encode() + text
+    for family in ["gpt2", "llama3", "qwen"]:
+        yield family, (GOLDEN / f"{family}.json").read_bytes() + text
+    yield "deep", b"[" * 10000
+    yield "empty_file", b""
+
+
+def tokenizer_text():
+    samples = json.loads((GOLDEN / "samples.json").read_text())
+    for i, text in enumerate(samples["texts"]):
+        yield f"sample_{i:03}", text.encode()
+    yield "not_utf8", b"a\xff\xfe b\x80\xc3 \xe2\x82"
+
+
+TARGETS = {"token_shard": token_shard, "tokenizer_json": tokenizer_json, "tokenizer_text": tokenizer_text}
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: make_corpus.py FOLDER")
+    for name, seeds in TARGETS.items():
+        folder = pathlib.Path(sys.argv[1]) / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for seed, content in seeds():
+            (folder / seed).write_bytes(content)
+
+
+main()

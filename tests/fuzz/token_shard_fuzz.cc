@@ -1,0 +1,38 @@
+// Any bytes are a token file that reads within its bounds, or are refused.
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "infini_train/core/error.h"
+#include "infini_train/data/data_loader.h"
+#include "infini_train/data/token_shard.h"
+#include "tests/fuzz/memory_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace infini_train;
+  const testing::MemoryFile file(data, size);
+  try {
+    const TokenShard shard(file.path());
+    std::vector<int64_t> tokens(static_cast<size_t>(shard.size()));
+    shard.Read(0, tokens);
+    for (int64_t i = 0; i < shard.size(); ++i) {
+      if (shard[i] != tokens[static_cast<size_t>(i)]) std::abort();
+    }
+    const auto dataset =
+        std::make_shared<const TokenDataset>(std::vector<std::string>{file.path()});
+    EvaluationBatches evaluation(dataset, {2, 5, 0, 1}, /*vocab_size=*/50257);
+    while (evaluation.Next()) {
+    }
+    DataLoaderOptions options;
+    options.geometry = {2, 5, 0, 1};
+    options.prefetch = 0;
+    options.shuffle = shard.size() % 2 == 0;
+    DataLoader loader(dataset, options);
+    for (int i = 0; i < 8; ++i)
+      loader.Next();
+  } catch (const Error&) {
+  }
+  return 0;
+}
