@@ -7,6 +7,7 @@
 #include "infini_train/core/file.h"
 #include "infini_train/data/tokenizer/byte_tokenizer.h"
 #include "infini_train/data/tokenizer/hf_tokenizer.h"
+#include "infini_train/data/tokenizer/llmc_tokenizer.h"
 #include "infini_train/data/unicode/unicode.h"
 
 namespace infini_train {
@@ -69,6 +70,7 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const std::string& path_or_name) 
   std::filesystem::path path(path_or_name);
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) path /= "tokenizer.json";
+  if (IsLlmcTokenizer(path.string())) return LoadLlmcTokenizer(path.string());
   return LoadHfTokenizer(path.string());
 }
 

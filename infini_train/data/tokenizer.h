@@ -72,9 +72,10 @@ class INFINI_TRAIN_API Tokenizer {
 };
 
 /// Loads a tokenizer: "bytes" for the built-in one (ids 0 to 255 are the bytes, 256 is the end of a
-/// text), or the path of a Hugging Face `tokenizer.json`, or of a folder that holds one. The ids
-/// that end a text come from the files beside it: `generation_config.json`, `config.json` or
-/// `tokenizer_config.json`. Throws Error with the file and the place of what is wrong or unknown.
+/// text), or the path of a Hugging Face `tokenizer.json`, of a folder that holds one, or of a
+/// tokenizer.bin of llm.c. The ids that end a text come from the files beside it:
+/// `generation_config.json`, `config.json` or `tokenizer_config.json`. Throws Error with the file
+/// and the place of what is wrong or unknown.
 INFINI_TRAIN_API std::shared_ptr<const Tokenizer> LoadTokenizer(const std::string& path_or_name);
 
 /// Decodes tokens as they are generated. What comes out is well-formed UTF-8: the bytes of a
