@@ -12,6 +12,7 @@
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/core/error.h"
 #include "infini_train/nn/key_value_cache.h"
+#include "infini_train/ops/dispatch.h"
 
 namespace infini_train::nn {
 namespace {
@@ -180,7 +181,7 @@ void Transformer::InitializeParameters(Generator& generator) const {
     residual_weights.push_back(block->attention().output_projection().weight());
     residual_weights.push_back(block->mlp().output_projection().weight());
   }
-  for (const auto& [name, parameter] : NamedParameters()) {
+  for (auto& [name, parameter] : NamedParameters()) {
     if (parameter.rank() == 1) {
       FillInPlace(parameter, name.ends_with(".bias") ? 0 : 1);
       continue;
@@ -188,9 +189,8 @@ void Transformer::InitializeParameters(Generator& generator) const {
     const bool residual =
         std::any_of(residual_weights.begin(), residual_weights.end(),
                     [&](const Tensor& weight) { return weight.IsSameAs(parameter); });
-    CopyInPlace(parameter, Normal(parameter.shape(), 0.0,
-                                  residual ? residual_stddev : config_.initializer_range,
-                                  DataType::kFloat32, parameter.device(), &generator));
+    Call<op::RandomNormal>(parameter, 0.0, residual ? residual_stddev : config_.initializer_range,
+                           generator.Next());
   }
 }
 
