@@ -32,9 +32,9 @@ struct GemmProblem {
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  MatrixLayout a;
-  MatrixLayout b;
-  MatrixLayout c;
+  MatrixLayout a = {};
+  MatrixLayout b = {};
+  MatrixLayout c = {};
   /// Type of a, b and bias: floating.
   DataType input = DataType::kFloat32;
   /// Type of c: `input` or float32 (float64 only beside float64).
