@@ -44,7 +44,19 @@ class BackwardChunk {
 
   BackwardChunk(const Arguments& arguments, std::int64_t chunk, std::int64_t b,
                 std::int64_t kv_head)
-      : a_(arguments), g_(arguments.geometry), chunk_(chunk), b_(b), kv_head_(kv_head) {}
+      : a_(arguments),
+        g_(arguments.geometry),
+        q_(a_.q),
+        k_(a_.k),
+        v_(a_.v),
+        grad_out_(a_.grad_out),
+        grad_q_(a_.grad_q),
+        lse_(a_.lse),
+        delta_(a_.delta),
+        query_sums_(a_.query_sums.defined() ? a_.query_sums.data<T>() : nullptr),
+        chunk_(chunk),
+        b_(b),
+        kv_head_(kv_head) {}
 
   // Keys of a tile: as many as keep their packed rows in the second-level cache.
   static std::int64_t TileKeys(std::int64_t head_size) {
@@ -77,7 +89,7 @@ class BackwardChunk {
     const std::int64_t slack = kPackSlack<T>;
     T* next = scratch.Get<T>(static_cast<std::size_t>(
         4 * tile_keys_ * d + tile_keys_ * padded_ + 2 * kTileQueries * tile_keys_ +
-        4 * kTileQueries * d + tile_keys_ * kPanel + kStrip + 10 * slack));
+        4 * kTileQueries * d + tile_keys_ * kPanel + kStrip * d + 13 * slack));
     const auto take = [&](std::int64_t count) {
       T* result = next;
       next += count + slack;
@@ -93,6 +105,7 @@ class BackwardChunk {
     for (T** packed : {&queries_, &outs_, &query_columns_, &out_columns_})
       *packed = take(kTileQueries * d);
     panel_ = take(tile_keys_ * kPanel);
+    buffer_ = take(kStrip * d);
   }
 
   std::int64_t ColumnPanels() const { return (g_.head_size + kPanel - 1) / kPanel; }
@@ -101,15 +114,12 @@ class BackwardChunk {
 
   // Where the gradient of query t is summed, and the distance to the next.
   T* QuerySums(std::int64_t h, std::int64_t t) const {
-    if (!a_.query_sums.defined()) {
-      if constexpr (std::is_same_v<S, T>) return HeadRow<T>(a_.grad_q, b_, h, t);
+    if (query_sums_ == nullptr) {
+      if constexpr (std::is_same_v<S, T>) return grad_q_.At(b_, h, t);
     }
-    return a_.query_sums.data<T>() +
-           (((chunk_ * g_.batch + b_) * g_.heads + h) * g_.queries + t) * padded_;
+    return query_sums_ + (((chunk_ * g_.batch + b_) * g_.heads + h) * g_.queries + t) * padded_;
   }
-  std::int64_t QueryStride() const {
-    return a_.query_sums.defined() ? padded_ : a_.grad_q.strides()[2];
-  }
+  std::int64_t QueryStride() const { return query_sums_ != nullptr ? padded_ : grad_q_.stride(); }
 
   void ZeroQueries(std::int64_t h) const {
     for (std::int64_t t = 0; t < g_.queries; ++t)
@@ -122,14 +132,14 @@ class BackwardChunk {
     for (std::int64_t i = 0; i < strips; ++i) {
       const std::int64_t s = s0 + i * kStrip;
       const int width = static_cast<int>(std::min(kStrip, s0 + count - s));
-      PackPanel(HeadRow<S>(a_.k, b_, kv_head_, s), a_.k.strides()[2], 1, width,
-                static_cast<int>(kStrip), d, keys_ + i * kStrip * d);
-      PackPanel(HeadRow<S>(a_.v, b_, kv_head_, s), a_.v.strides()[2], 1, width,
-                static_cast<int>(kStrip), d, values_ + i * kStrip * d);
+      PackPanel(k_.At(b_, kv_head_, s), k_.stride(), 1, width, static_cast<int>(kStrip), d,
+                keys_ + i * kStrip * d);
+      PackPanel(v_.At(b_, kv_head_, s), v_.stride(), 1, width, static_cast<int>(kStrip), d,
+                values_ + i * kStrip * d);
     }
     for (std::int64_t x = 0; x < d; x += kStrip) {
       T* rows = key_rows_ + x * tile_keys_;
-      PackPanel(HeadRow<S>(a_.k, b_, kv_head_, s0) + x, 1, a_.k.strides()[2],
+      PackPanel(k_.At(b_, kv_head_, s0) + x, 1, k_.stride(),
                 static_cast<int>(std::min(kStrip, d - x)), static_cast<int>(kStrip), count, rows);
       std::fill(rows + count * kStrip, rows + strips * kStrip * kStrip, T(0));
     }
@@ -199,9 +209,9 @@ class BackwardChunk {
   // Queries and gradients of the output: rows in panels [d][panel], columns in panels [t][panel].
   void PackQueries(std::int64_t h, std::int64_t t0, std::int64_t queries) {
     const std::int64_t d = g_.head_size;
-    const auto pack = [&](const Tensor& x, T* rows, T* columns) {
-      const S* source = HeadRow<S>(x, b_, h, t0);
-      const std::int64_t stride = x.strides()[2];
+    const auto pack = [&](const HeadRows<S>& x, T* rows, T* columns) {
+      const S* source = x.At(b_, h, t0);
+      const std::int64_t stride = x.stride();
       for (std::int64_t row = 0; row < queries; row += kPanel) {
         const int width = static_cast<int>(std::min(kPanel, queries - row));
         PackPanel(source + row * stride, stride, 1, width, width, d, rows + row * d);
@@ -212,8 +222,8 @@ class BackwardChunk {
         PackPanel(source + first, 1, stride, width, width, queries, columns + first * queries);
       }
     };
-    pack(a_.q, queries_, query_columns_);
-    pack(a_.grad_out, outs_, out_columns_);
+    pack(q_, queries_, query_columns_);
+    pack(grad_out_, outs_, out_columns_);
   }
 
   // Turns the scores of query t and a strip of keys into weights, and the gradients of the weights
@@ -221,10 +231,9 @@ class BackwardChunk {
   void Differentiate(std::int64_t h, std::int64_t t, std::int64_t s, T* __restrict weights,
                      T* __restrict grads) const {
     const T scale = static_cast<T>(a_.params.scale);
-    const T lse = a_.lse.data<T>()[b_ * a_.lse.strides()[0] + h * a_.lse.strides()[1] +
-                                   t * a_.lse.strides()[2]];
+    const T lse = *lse_.At(b_, h, t);
     const std::int64_t row = (b_ * g_.heads + h) * g_.queries + t;
-    const T delta = a_.delta.data<T>()[row];
+    const T delta = *delta_.At(b_, h, t);
 #pragma omp simd
     for (std::int64_t j = 0; j < kStrip; ++j)
       weights[j] = Exp(weights[j] * scale - lse);
@@ -269,16 +278,19 @@ class BackwardChunk {
   }
 
   void Write(const Tensor& grad, const T* sums, std::int64_t s0, std::int64_t count) const {
-    for (std::int64_t s = 0; s < count; ++s) {
-      S* out = HeadRow<S>(grad, b_, kv_head_, s0 + s);
-      const T* column = sums + s / kStrip * kStrip * g_.head_size + s % kStrip;
-      for (std::int64_t x = 0; x < g_.head_size; ++x)
-        out[x] = static_cast<S>(column[x * kStrip]);
+    const HeadRows<S> rows(grad);
+    for (std::int64_t s = 0; s < count; s += kStrip) {
+      WriteColumns<T, S>(sums + s * g_.head_size, g_.head_size, static_cast<int>(kStrip),
+                         static_cast<int>(std::min(kStrip, count - s)), nullptr, buffer_,
+                         rows.At(b_, kv_head_, s0 + s), rows.stride());
     }
   }
 
   const Arguments& a_;
   const AttentionGeometry& g_;
+  const HeadRows<S> q_, k_, v_, grad_out_, grad_q_;
+  const HeadRows<T> lse_, delta_;
+  T* const query_sums_;
   const std::int64_t chunk_;
   const std::int64_t b_;
   const std::int64_t kv_head_;
@@ -296,22 +308,25 @@ class BackwardChunk {
   T* query_columns_ = nullptr;
   T* out_columns_ = nullptr;
   T* panel_ = nullptr;
+  T* buffer_ = nullptr;  // [kStrip][d]
 };
 
 // delta [B, H, T] = sum over the head of grad_out * out.
 template <typename S, typename T>
 void SumProducts(const Tensor& delta, const Tensor& grad_out, const Tensor& out,
                  const AttentionGeometry& g) {
+  const HeadRows<S> x_rows(grad_out), y_rows(out);
+  T* sums = delta.data<T>();
   ParallelFor(0, delta.numel(), RowGrain(g.head_size), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t head = row / g.queries;
-      const S* x = HeadRow<S>(grad_out, head / g.heads, head % g.heads, row % g.queries);
-      const S* y = HeadRow<S>(out, head / g.heads, head % g.heads, row % g.queries);
+      const S* x = x_rows.At(head / g.heads, head % g.heads, row % g.queries);
+      const S* y = y_rows.At(head / g.heads, head % g.heads, row % g.queries);
       T sum = 0;
 #pragma omp simd reduction(+ : sum)
       for (int i = 0; i < g.head_size; ++i)
         sum += static_cast<T>(x[i]) * static_cast<T>(y[i]);
-      delta.data<T>()[row] = sum;
+      sums[row] = sum;
     }
   });
 }
@@ -319,19 +334,25 @@ void SumProducts(const Tensor& delta, const Tensor& grad_out, const Tensor& out,
 // grad_q = the chunks' sums, added in order.
 template <typename S, typename T>
 void WriteQueries(const Tensor& grad_q, const Tensor& sums, const AttentionGeometry& g) {
+  const HeadRows<S> grads(grad_q);
+  T* data = sums.data<T>();
+  const std::int64_t chunks = sums.size(0);
   const std::int64_t padded = sums.size(-1);
   const std::int64_t rows = g.batch * g.heads * g.queries;
   ParallelFor(0, rows, RowGrain(g.head_size), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const std::int64_t head = row / g.queries;
-      S* out = HeadRow<S>(grad_q, head / g.heads, head % g.heads, row % g.queries);
-      const T* data = sums.data<T>() + row * padded;
-      for (int x = 0; x < g.head_size; ++x) {
-        T sum = data[x];
-        for (std::int64_t chunk = 1; chunk < sums.size(0); ++chunk)
-          sum += data[chunk * rows * padded + x];
-        out[x] = static_cast<S>(sum);
+      T* sum = data + row * padded;
+      for (std::int64_t chunk = 1; chunk < chunks; ++chunk) {
+        const T* other = sum + chunk * rows * padded;
+#pragma omp simd
+        for (int x = 0; x < g.head_size; ++x)
+          sum[x] += other[x];
       }
+      const std::int64_t head = row / g.queries;
+      S* out = grads.At(head / g.heads, head % g.heads, row % g.queries);
+#pragma omp simd
+      for (int x = 0; x < g.head_size; ++x)
+        out[x] = static_cast<S>(sum[x]);
     }
   });
 }

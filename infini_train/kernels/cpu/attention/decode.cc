@@ -51,16 +51,16 @@ void ScoreTile(const T* q, const S* k, std::int64_t stride, std::int64_t count, 
 }
 
 template <typename S>
-void RunRow(Tensor& out, Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
-            const AttentionParams& params, const AttentionGeometry& g, std::int64_t b,
-            std::int64_t h, std::int64_t t) {
+void RunRow(const HeadRows<S>& out, const HeadRows<ComputeType<S>>& lse, const HeadRows<S>& q,
+            const HeadRows<S>& k, const HeadRows<S>& v, const AttentionParams& params,
+            const AttentionGeometry& g, std::int64_t b, std::int64_t h, std::int64_t t) {
   using T = ComputeType<S>;
   static thread_local Scratch scratch;
   T* query = scratch.Get<T>(static_cast<std::size_t>(2 * g.head_size + 2 * kKeyTile));
   T* sums = query + g.head_size;
   T* scores = sums + g.head_size;
   T* factors = scores + kKeyTile;
-  const S* q_row = HeadRow<S>(q, b, h, t);
+  const S* q_row = q.At(b, h, t);
   for (int x = 0; x < g.head_size; ++x) {
     query[x] = static_cast<T>(q_row[x]);
     sums[x] = 0;
@@ -70,8 +70,8 @@ void RunRow(Tensor& out, Tensor& lse, const Tensor& q, const Tensor& k, const Te
   const KeyRange visible = g.Visible(t);
   for (std::int64_t s0 = visible.begin; s0 < visible.end; s0 += kKeyTile) {
     const std::int64_t count = std::min(kKeyTile, visible.end - s0);
-    const std::int64_t stride = v.strides()[2];
-    ScoreTile(query, HeadRow<S>(k, b, h / g.group, s0), k.strides()[2], count, g.head_size,
+    const std::int64_t stride = v.stride();
+    ScoreTile(query, k.At(b, h / g.group, s0), k.stride(), count, g.head_size,
               static_cast<T>(params.scale), scores);
     T new_max = max;
     for (std::int64_t s = 0; s < count; ++s)
@@ -93,7 +93,7 @@ void RunRow(Tensor& out, Tensor& lse, const Tensor& q, const Tensor& k, const Te
     }
     for (int x = 0; x < g.head_size; ++x)
       sums[x] *= alpha;
-    const S* values = HeadRow<S>(v, b, h / g.group, s0);
+    const S* values = v.At(b, h / g.group, s0);
     for (std::int64_t s = 0; s < count; ++s) {
       const T weight = scores[s];
       const S* value = values + s * stride;
@@ -102,10 +102,9 @@ void RunRow(Tensor& out, Tensor& lse, const Tensor& q, const Tensor& k, const Te
         sums[x] += weight * static_cast<T>(value[x]);
     }
   }
-  lse.data<T>()[b * lse.strides()[0] + h * lse.strides()[1] + t * lse.strides()[2]] =
-      visible.empty() ? -std::numeric_limits<T>::infinity() : max + std::log(sum);
+  *lse.At(b, h, t) = visible.empty() ? -std::numeric_limits<T>::infinity() : max + std::log(sum);
   const T factor = visible.empty() ? T(0) : T(1) / sum;
-  S* out_row = HeadRow<S>(out, b, h, t);
+  S* out_row = out.At(b, h, t);
   for (int x = 0; x < g.head_size; ++x)
     out_row[x] = static_cast<S>(sums[x] * factor);
 }
@@ -116,13 +115,15 @@ void DecodeAttention(Tensor& out, Tensor& lse, const Tensor& q, const Tensor& k,
                      const AttentionParams& params, const AttentionGeometry& geometry) {
   DispatchFloating("Attention", q.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
+    const HeadRows<S> out_rows(out), q_rows(q), k_rows(k), v_rows(v);
+    const HeadRows<ComputeType<S>> lse_rows(lse);
     const std::int64_t rows = geometry.batch * geometry.heads * geometry.queries;
     const std::int64_t grain = RowGrain(2 * geometry.keys * geometry.head_size);
     ParallelFor(0, rows, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const std::int64_t head = row / geometry.queries;
-        RunRow<S>(out, lse, q, k, v, params, geometry, head / geometry.heads, head % geometry.heads,
-                  row % geometry.queries);
+        RunRow<S>(out_rows, lse_rows, q_rows, k_rows, v_rows, params, geometry,
+                  head / geometry.heads, head % geometry.heads, row % geometry.queries);
       }
     });
   });

@@ -40,7 +40,7 @@ class ForwardBlock {
     const std::int64_t strips = (count + kStrip - 1) / kStrip;
     for (std::int64_t i = 0; i < strips; ++i) {
       const std::int64_t width = std::min(kStrip, count - i * kStrip);
-      PackPanel(HeadRow<S>(q_, b, h, t0 + i * kStrip), q_.strides()[2], 1, static_cast<int>(width),
+      PackPanel(q_.At(b, h, t0 + i * kStrip), q_.stride(), 1, static_cast<int>(width),
                 static_cast<int>(kStrip), d, queries_ + i * d * kStrip);
     }
     std::fill_n(sums_, strips * d * kStrip, T(0));
@@ -95,12 +95,12 @@ class ForwardBlock {
     const std::int64_t d = g_.head_size;
     for (std::int64_t s = 0; s < keys; s += kPanel) {
       const int width = static_cast<int>(std::min<std::int64_t>(kPanel, keys - s));
-      PackPanel(HeadRow<S>(k_, b, h, s0 + s), k_.strides()[2], 1, width, width, d, keys_ + s * d);
+      PackPanel(k_.At(b, h, s0 + s), k_.stride(), 1, width, width, d, keys_ + s * d);
     }
     for (std::int64_t i = 0; i < ValuePanels(); ++i) {
       const int first = ValuePanel(i);
       const int width = ValuePanel(i + 1) - first;
-      PackPanel(HeadRow<S>(v_, b, h, s0) + first, 1, v_.strides()[2], width, width, keys,
+      PackPanel(v_.At(b, h, s0) + first, 1, v_.stride(), width, width, keys,
                 values_ + first * keys);
     }
   }
@@ -219,25 +219,23 @@ class ForwardBlock {
 
   void Write(std::int64_t strip, std::int64_t b, std::int64_t h, std::int64_t t0,
              std::int64_t count) {
-    const T* sums = sums_ + strip * g_.head_size * kStrip;
     const State& state = states_[strip];
-    T* lse = lse_.data<T>() + b * lse_.strides()[0] + h * lse_.strides()[1];
+    T factors[kStrip];
     for (std::int64_t j = 0; j < count; ++j) {
       const bool empty = g_.Visible(t0 + j).empty();
-      lse[(t0 + j) * lse_.strides()[2]] =
+      *lse_.At(b, h, t0 + j) =
           empty ? -std::numeric_limits<T>::infinity() : state.max[j] + std::log(state.sum[j]);
-      const T factor = empty ? T(0) : T(1) / state.sum[j];
-      S* out = HeadRow<S>(out_, b, h, t0 + j);
-      for (std::int64_t x = 0; x < g_.head_size; ++x)
-        out[x] = static_cast<S>(sums[x * kStrip + j] * factor);
+      factors[j] = empty ? T(0) : T(1) / state.sum[j];
     }
+    // The packed queries of the strip are no longer needed.
+    const std::int64_t at = strip * g_.head_size * kStrip;
+    WriteColumns(sums_ + at, g_.head_size, static_cast<int>(kStrip), static_cast<int>(count),
+                 factors, queries_, out_.At(b, h, t0), out_.stride());
   }
 
-  const Tensor& out_;
-  const Tensor& lse_;
-  const Tensor& q_;
-  const Tensor& k_;
-  const Tensor& v_;
+  const HeadRows<S> out_;
+  const HeadRows<T> lse_;
+  const HeadRows<S> q_, k_, v_;
   const AttentionParams& params_;
   const AttentionGeometry& g_;
   std::array<State, kStrips> states_;

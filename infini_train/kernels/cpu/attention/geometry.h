@@ -5,6 +5,7 @@
 
 #include "infini_train/core/philox.h"
 #include "infini_train/core/tensor.h"
+#include "infini_train/kernels/cpu/gemm/pack.h"
 #include "infini_train/ops/params.h"
 
 namespace infini_train::cpu {
@@ -63,10 +64,35 @@ void DropoutFactors(const AttentionParams& params, std::int64_t row, std::int64_
   }
 }
 
-/// Address of element (b, h, t, 0) of a [B, H, T, D] tensor.
+/// The rows of a [B, H, T, D] tensor, or the elements of a [B, H, T] one.
 template <typename S>
-S* HeadRow(const Tensor& x, std::int64_t b, std::int64_t h, std::int64_t t) {
-  return x.data<S>() + b * x.strides()[0] + h * x.strides()[1] + t * x.strides()[2];
+class HeadRows {
+ public:
+  explicit HeadRows(const Tensor& x)
+      : data_(x.data<S>()), batch_(x.strides()[0]), head_(x.strides()[1]), row_(x.strides()[2]) {}
+
+  S* At(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    return data_ + b * batch_ + h * head_ + t * row_;
+  }
+  /// Distance of two rows of a head.
+  std::int64_t stride() const { return row_; }
+
+ private:
+  S* data_;
+  std::int64_t batch_, head_, row_;
+};
+
+/// Converts `count` columns of a [head_size][strip] matrix to rows of a tensor, `scales` times each
+/// (null: 1). `buffer` has room for strip * head_size elements and kPackSlack.
+template <typename T, typename S>
+void WriteColumns(const T* columns, int head_size, int strip, int count, const T* scales, T* buffer,
+                  S* rows, std::int64_t stride) {
+  PackPanel(columns, strip, 1, head_size, head_size, strip, buffer);
+  for (int j = 0; j < count; ++j) {
+    const T scale = scales == nullptr ? T(1) : scales[j];
+    for (int x = 0; x < head_size; ++x)
+      rows[j * stride + x] = static_cast<S>(buffer[j * head_size + x] * scale);
+  }
 }
 
 }  // namespace infini_train::cpu
