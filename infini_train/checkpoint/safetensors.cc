@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
+#include "infini_train/checkpoint/json/untrusted_json.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/storage.h"
 
@@ -17,15 +17,18 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
-/// The names end here in the file's own order of types, widest first.
+constexpr std::string_view kMetadata = "__metadata__";
+constexpr std::string_view kSingleName = "model.safetensors";
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
 struct TypeName {
   std::string_view name;
   DataType dtype;
 };
+/// In the order in which a file's data is laid out, widest first.
 constexpr TypeName kTypeNames[] = {
-    {"F64", DataType::kFloat64}, {"I64", DataType::kInt64},     {"F32", DataType::kFloat32},
-    {"I32", DataType::kInt32},   {"BF16", DataType::kBFloat16}, {"F16", DataType::kFloat16},
-    {"U16", DataType::kUInt16},  {"U8", DataType::kUInt8},      {"BOOL", DataType::kBool}};
+    {"I64", DataType::kInt64},  {"F64", DataType::kFloat64},   {"F32", DataType::kFloat32},
+    {"I32", DataType::kInt32},  {"BF16", DataType::kBFloat16}, {"F16", DataType::kFloat16},
+    {"U16", DataType::kUInt16}, {"U8", DataType::kUInt8},      {"BOOL", DataType::kBool}};
 
 std::size_t TypeOrder(DataType dtype) {
   const auto* found = std::find_if(std::begin(kTypeNames), std::end(kTypeNames),
@@ -33,36 +36,9 @@ std::size_t TypeOrder(DataType dtype) {
   return static_cast<std::size_t>(found - std::begin(kTypeNames));
 }
 
-/// Parses a JSON object and refuses a key that occurs twice in one object.
 Json ParseObject(std::string_view text, const std::string& path) {
-  std::vector<std::set<std::string>> keys;
-  std::optional<std::string> repeated;
-  const Json::parser_callback_t watch = [&](int, Json::parse_event_t event, Json& parsed) {
-    switch (event) {
-      case Json::parse_event_t::object_start:
-        keys.emplace_back();
-        break;
-      case Json::parse_event_t::object_end:
-        keys.pop_back();
-        break;
-      case Json::parse_event_t::key:
-        if (!keys.back().insert(parsed.get<std::string>()).second) {
-          repeated = parsed.get<std::string>();
-        }
-        break;
-      default:
-        break;
-    }
-    return true;
-  };
-  Json json;
-  try {
-    json = Json::parse(text, watch);
-  } catch (const Json::exception& error) {
-    throw Error(fmt::format("{}: header is no JSON: {}", path, error.what()));
-  }
-  if (repeated) throw Error(fmt::format("{}: name {} occurs twice", path, *repeated));
-  if (!json.is_object()) throw Error(fmt::format("{}: expected a JSON object as header", path));
+  Json json = ParseJson(text, path, RepeatedKeys::kRefuse);
+  if (!json.is_object()) throw Error(fmt::format("{}: expected a JSON object", path));
   return json;
 }
 
@@ -73,12 +49,13 @@ std::vector<std::int64_t> NonNegativeIntegers(const Json& json, const std::strin
     const Json& item = json[i];
     if (!item.is_number_integer() || (!item.is_number_unsigned() && item.get<std::int64_t>() < 0) ||
         item.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) {
-      throw Error(fmt::format("{}: expected integers of 0 or more, found {}", where, item.dump()));
+      throw Error(
+          fmt::format("{}: expected integers of 0 or more, found {}", where, Describe(item)));
     }
     values.push_back(item.get<std::int64_t>());
   }
   if (!is_list)
-    throw Error(fmt::format("{}: expected a list of integers, found {}", where, json.dump()));
+    throw Error(fmt::format("{}: expected a list of integers, found {}", where, Describe(json)));
   return values;
 }
 
@@ -89,7 +66,7 @@ DataType ParseType(const Json& json, const std::string& where) {
     names.push_back(name);
   }
   throw Error(fmt::format("{}: expected a dtype of {}, found {}", where, fmt::join(names, ", "),
-                          json.dump()));
+                          Describe(json)));
 }
 
 const Json& Field(const Json& json, const char* name, const std::string& where) {
@@ -98,6 +75,39 @@ const Json& Field(const Json& json, const char* name, const std::string& where) 
     throw Error(fmt::format("{}: field {} is missing", where, name));
   }
   return *found;
+}
+
+/// False also where the path cannot be examined: opening it says why.
+bool Exists(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+/// "model-00001-of-00002.safetensors"
+bool IsShardName(std::string_view name) {
+  constexpr std::string_view kPattern = "model-#####-of-#####.safetensors";
+  return std::equal(
+      name.begin(), name.end(), kPattern.begin(), kPattern.end(),
+      [](char c, char wanted) { return wanted == '#' ? c >= '0' && c <= '9' : c == wanted; });
+}
+
+/// Removes what an earlier save left, the index before the shards that it names.
+void RemoveOtherWeights(const std::filesystem::path& folder, const std::set<std::string>& kept) {
+  std::vector<std::string> stale;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!kept.contains(name) && (name == kSingleName || IsShardName(name))) stale.push_back(name);
+  }
+  if (!kept.contains(std::string(kIndexName))) stale.emplace(stale.begin(), kIndexName);
+  for (auto name = stale.begin(); !error && name != stale.end(); ++name) {
+    std::filesystem::remove(folder / *name, error);
+  }
+  if (error) {
+    throw Error(
+        fmt::format("{}: cannot remove older weights: {}", folder.string(), error.message()));
+  }
 }
 
 }  // namespace
@@ -121,10 +131,15 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
   if (text[0] != '{') throw Error(fmt::format("{}: expected a JSON object as header", name));
   const Json header = ParseObject(text, name);
   for (const auto& [key, value] : header.items()) {
-    if (key == "__metadata__") {
+    if (key == kMetadata) {
+      if (!value.is_object()) {
+        throw Error(
+            fmt::format("{}: {}: expected an object, found {}", name, kMetadata, Describe(value)));
+      }
       for (const auto& [field, content] : value.items()) {
         if (!content.is_string()) {
-          throw Error(fmt::format("{}: __metadata__.{}: expected a string", name, field));
+          throw Error(fmt::format("{}: {}.{}: expected a string, found {}", name, kMetadata, field,
+                                  Describe(content)));
         }
         metadata_[field] = content.get<std::string>();
       }
@@ -219,15 +234,21 @@ void WriteSafetensors(const std::filesystem::path& path, const NamedTensors& ten
            std::pair(TypeOrder(b.second.dtype()), b.first);
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  if (!metadata.empty()) header[std::string(kMetadata)] = metadata;
+  std::set<std::string_view> names;
   std::size_t offset = 0;
   for (const auto& [name, tensor] : ordered) {
-    if (header.contains(name)) {
+    if (name == kMetadata) {
+      throw Error(fmt::format("{}: {} cannot be a tensor's name", path.string(), kMetadata));
+    }
+    if (!names.insert(name).second) {
       throw Error(fmt::format("{}: tensor {} is to be written twice", path.string(), name));
     }
-    header[name]["dtype"] = kTypeNames[TypeOrder(tensor.dtype())].name;
-    header[name]["shape"] = std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end());
-    header[name]["data_offsets"] = {offset, offset + tensor.nbytes()};
+    nlohmann::ordered_json entry;
+    entry["dtype"] = kTypeNames[TypeOrder(tensor.dtype())].name;
+    entry["shape"] = std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end());
+    entry["data_offsets"] = {offset, offset + tensor.nbytes()};
+    header[name] = std::move(entry);
     offset += tensor.nbytes();
   }
   std::string text = header.dump();
@@ -250,12 +271,12 @@ void WriteSafetensors(const std::filesystem::path& path, const NamedTensors& ten
 }
 
 SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) {
-  const std::filesystem::path index = folder / "model.safetensors.index.json";
-  if (!std::filesystem::exists(index)) {
-    const std::filesystem::path file = folder / "model.safetensors";
-    if (!std::filesystem::exists(file)) {
-      throw Error(fmt::format(
-          "{}: holds neither model.safetensors nor model.safetensors.index.json", folder.string()));
+  const std::filesystem::path index = folder / kIndexName;
+  if (!Exists(index)) {
+    const std::filesystem::path file = folder / kSingleName;
+    if (!Exists(file)) {
+      throw Error(
+          fmt::format("{}: holds neither {} nor {}", folder.string(), kSingleName, kIndexName));
     }
     files_.emplace_back(file);
     path_ = file.string();
@@ -266,25 +287,38 @@ SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) {
   path_ = index.string();
   const Json json = ParseObject(ReadFile(path_), path_);
   const Json& map = Field(json, "weight_map", path_);
+  if (!map.is_object()) {
+    throw Error(fmt::format("{}: weight_map: expected an object, found {}", path_, Describe(map)));
+  }
   std::map<std::string, std::size_t> opened;
+  std::set<std::string> absent_files;
+  std::vector<std::string> absent_tensors;
   for (const auto& [name, value] : map.items()) {
     const std::string file = value.is_string() ? value.get<std::string>() : "";
-    if (file.empty() || file.find('/') != std::string::npos) {
+    if (file.empty() || file.find_first_of(std::string_view("/\0", 2)) != std::string::npos) {
       throw Error(fmt::format("{}: weight_map.{}: expected a file name, found {}", path_, name,
-                              value.dump()));
+                              Describe(value)));
     }
-    const auto [position, is_new] = opened.try_emplace(file, files_.size());
-    if (is_new) {
-      if (!std::filesystem::exists(folder / file)) {
-        throw Error(fmt::format("{}: names {}, which is not there", path_, file));
+    if (!opened.contains(file)) {
+      if (!Exists(folder / file)) {
+        absent_files.insert(file);
+        continue;
       }
+      opened[file] = files_.size();
       files_.emplace_back(folder / file);
     }
-    if (!files_[position->second].Contains(name)) {
-      throw Error(
-          fmt::format("{}: says that {} holds tensor {}, but it does not", path_, file, name));
+    if (!files_[opened[file]].Contains(name)) {
+      absent_tensors.push_back(fmt::format("{} in {}", name, file));
     }
-    file_of_[name] = position->second;
+    file_of_[name] = opened[file];
+  }
+  if (!absent_files.empty()) {
+    throw Error(fmt::format("{}: names files that are not there: {}", path_,
+                            fmt::join(absent_files, ", ")));
+  }
+  if (!absent_tensors.empty()) {
+    throw Error(fmt::format("{}: names tensors that are not there: {}", path_,
+                            fmt::join(absent_tensors, ", ")));
   }
 }
 
@@ -318,8 +352,8 @@ void WriteSafetensorsFolder(const std::filesystem::path& folder, const NamedTens
   }
   std::set<std::string> written;
   if (shards.size() == 1) {
-    WriteSafetensors(folder / "model.safetensors", shards[0]);
-    written.insert("model.safetensors");
+    WriteSafetensors(folder / kSingleName, shards[0]);
+    written.emplace(kSingleName);
   } else {
     nlohmann::ordered_json index;
     index["metadata"]["total_size"] = total;
@@ -333,15 +367,10 @@ void WriteSafetensorsFolder(const std::filesystem::path& folder, const NamedTens
         weight_map[tensor] = name;
     }
     index["weight_map"] = weight_map;
-    WriteFileAtomically((folder / "model.safetensors.index.json").string(), index.dump(2) + "\n");
-    written.insert("model.safetensors.index.json");
+    WriteFileAtomically((folder / kIndexName).string(), index.dump(2) + "\n");
+    written.emplace(kIndexName);
   }
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    const bool weights = name == "model.safetensors" || name == "model.safetensors.index.json" ||
-                         (name.starts_with("model-") && name.ends_with(".safetensors"));
-    if (weights && !written.contains(name)) std::filesystem::remove(entry.path());
-  }
+  RemoveOtherWeights(folder, written);
 }
 
 }  // namespace infini_train::checkpoint

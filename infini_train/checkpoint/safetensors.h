@@ -65,7 +65,7 @@ INFINI_TRAIN_API void WriteSafetensors(const std::filesystem::path& path,
 /// `model.safetensors`.
 class INFINI_TRAIN_API SafetensorsFolder {
  public:
-  /// Opens every file. Throws Error naming what is missing or wrong.
+  /// Opens every file. Throws Error naming what is wrong, or all that is missing.
   explicit SafetensorsFolder(const std::filesystem::path& folder);
 
   /// The index, or the only file.
@@ -73,6 +73,7 @@ class INFINI_TRAIN_API SafetensorsFolder {
   std::vector<std::string> Names() const;
   bool Contains(const std::string& name) const { return file_of_.contains(name); }
   const Dims& shape(const std::string& name) const { return FileOf(name).shape(name); }
+  DataType dtype(const std::string& name) const { return FileOf(name).dtype(name); }
   Tensor Load(const std::string& name) const { return FileOf(name).Load(name); }
 
  private:

@@ -1,11 +1,15 @@
 #include "infini_train/checkpoint/training_checkpoint.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "infini_train/checkpoint/json/untrusted_json.h"
 #include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
@@ -16,7 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "checkpoint_step_";
-constexpr int kFormatVersion = 1;
+constexpr std::uint64_t kFormatVersion = 1;
+/// Beyond any run, and exact in every number that a step is made into.
+constexpr std::uint64_t kMaxStep = std::uint64_t{1} << 53;
 
 /// The step in a checkpoint folder's name; -1 for other names.
 std::int64_t StepOf(const fs::path& folder) {
@@ -46,8 +52,85 @@ std::vector<std::pair<std::int64_t, fs::path>> ListCheckpoints(const fs::path& r
   return result;
 }
 
+/// Where a checkpoint is built, and where one that is to go is kept until it is gone. Hidden names
+/// are no checkpoints.
+fs::path Writing(const fs::path& checkpoint) {
+  return checkpoint.parent_path() / fmt::format(".{}.writing", checkpoint.filename().string());
+}
+fs::path Replaced(const fs::path& checkpoint) {
+  return checkpoint.parent_path() / fmt::format(".{}.replaced", checkpoint.filename().string());
+}
+
+/// Removes what a killed process left behind.
+void RemoveLeftovers(const fs::path& root) {
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("latest.tmp-")) leftovers.push_back(entry.path());
+    if (!name.starts_with(fmt::format(".{}", kPrefix))) continue;
+    const bool replaced = name.ends_with(".replaced");
+    if (!replaced && !name.ends_with(".writing")) continue;
+    const fs::path checkpoint = root / entry.path().stem().string().substr(1);
+    if (replaced && IsCheckpoint(entry.path()) && !IsCheckpoint(checkpoint)) {
+      // Killed between the two renames of PutInPlace: this is the newest of its step.
+      fs::remove_all(checkpoint);
+      fs::rename(entry.path(), checkpoint);
+    } else {
+      leftovers.push_back(entry.path());
+    }
+  }
+  for (const fs::path& leftover : leftovers)
+    fs::remove_all(leftover);
+}
+
+/// Gives `written` the name `target`, whose former content is removed.
+void PutInPlace(const fs::path& written, const fs::path& target) {
+  if (!fs::exists(target)) {
+    fs::rename(written, target);
+    return;
+  }
+  if (::renameat2(AT_FDCWD, written.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+    return;
+  }
+  if (errno != EINVAL && errno != ENOSYS) {
+    throw fs::filesystem_error("", target, std::error_code(errno, std::generic_category()));
+  }
+  // The file system cannot exchange names. Between these two FindCheckpoint takes the former one.
+  fs::rename(target, Replaced(target));
+  try {
+    fs::rename(written, target);
+  } catch (...) {
+    std::error_code ignored;
+    fs::rename(Replaced(target), target, ignored);
+    throw;
+  }
+}
+
+/// Removes the oldest checkpoints but for `newest` until `max_keep` are left; 0 keeps all.
+void RemoveOldest(const fs::path& root, const fs::path& newest, std::int64_t max_keep) {
+  if (max_keep <= 0) return;
+  auto checkpoints = ListCheckpoints(root);
+  std::erase_if(checkpoints, [&](const auto& entry) { return entry.second == newest; });
+  const auto count = static_cast<std::int64_t>(checkpoints.size()) + 1;
+  for (std::int64_t i = 0; i < count - max_keep; ++i) {
+    const fs::path& old = checkpoints[static_cast<std::size_t>(i)].second;
+    // Renamed first, so that a half-removed folder is never taken for a checkpoint.
+    fs::rename(old, Writing(old));
+    fs::remove_all(Writing(old));
+  }
+}
+
 [[noreturn]] void ThrowFileError(const fs::filesystem_error& error) {
   throw Error(fmt::format("{}: {}", error.path1().string(), error.code().message()));
+}
+
+std::uint64_t Unsigned(const nlohmann::json& json, const char* field, const std::string& where) {
+  const nlohmann::json& value = json.at(field);
+  if (!value.is_number_unsigned()) {
+    throw Error(fmt::format("{}: {}: expected an integer of 0 or more, found {}", where, field,
+                            Describe(value)));
+  }
+  return value.get<std::uint64_t>();
 }
 
 }  // namespace
@@ -67,32 +150,30 @@ void SaveTrainingState(const TrainingState& state, const fs::path& folder) {
   json["random"]["seed"] = state.random.seed;
   json["random"]["offset"] = state.random.offset;
   json["data"] =
-      nlohmann::ordered_json::parse(state.data_state.empty() ? "null" : state.data_state);
+      state.data_state.empty() ? nlohmann::json() : ParseJson(state.data_state, "data state");
   // Written last: a folder with state.json is complete.
   WriteFileAtomically((training / "state.json").string(), json.dump(2) + "\n");
 }
 
 TrainingState LoadTrainingState(const fs::path& folder) {
-  const fs::path path = folder / "training" / "state.json";
+  const std::string path = (folder / "training" / "state.json").string();
   TrainingState state;
+  const nlohmann::json json = ParseJson(ReadFile(path), path);
   try {
-    const nlohmann::json json = nlohmann::json::parse(ReadFile(path.string()));
-    const int version = json.at("version").get<int>();
-    if (version != kFormatVersion) {
-      throw Error(
-          fmt::format("{}: expected version {}, found {}", path.string(), kFormatVersion, version));
+    if (const std::uint64_t version = Unsigned(json, "version", path); version != kFormatVersion) {
+      throw Error(fmt::format("{}: expected version {}, found {}", path, kFormatVersion, version));
     }
-    if (!json.at("step").is_number_integer() || json.at("step").get<std::int64_t>() < 0) {
-      throw Error(fmt::format("{}: step: expected an integer of 0 or more, found {}", path.string(),
-                              json.at("step").dump()));
+    const std::uint64_t step = Unsigned(json, "step", path);
+    if (step > kMaxStep) {
+      throw Error(fmt::format("{}: step: expected at most {}, found {}", path, kMaxStep, step));
     }
-    state.step = json.at("step").get<std::int64_t>();
+    state.step = static_cast<std::int64_t>(step);
     state.optimizer = json.at("optimizer").get<std::string>();
-    state.random.seed = json.at("random").at("seed").get<std::uint64_t>();
-    state.random.offset = json.at("random").at("offset").get<std::uint64_t>();
+    state.random.seed = Unsigned(json.at("random"), "seed", path);
+    state.random.offset = Unsigned(json.at("random"), "offset", path);
     if (!json.at("data").is_null()) state.data_state = json.at("data").dump();
   } catch (const nlohmann::json::exception& error) {
-    throw Error(fmt::format("{}: {}", path.string(), error.what()));
+    throw Error(fmt::format("{}: {}", path, error.what()));
   }
   if (!state.optimizer.empty()) {
     const SafetensorsFile file(folder / "training" / "optimizer.safetensors");
@@ -119,31 +200,17 @@ fs::path CheckpointManager::Save(std::int64_t step,
                                  const std::function<void(const fs::path&)>& write) const {
   const std::string name = fmt::format("{}{:06}", kPrefix, step);
   const fs::path target = root_ / name;
-  // Hidden names are no checkpoints; a crash leaves at most these behind, and the next save of the
-  // process that owns the run clears them.
-  const fs::path temporary = root_ / fmt::format(".{}.writing", name);
-  const fs::path replaced = root_ / fmt::format(".{}.replaced", name);
+  const fs::path temporary = Writing(target);
   try {
     fs::create_directories(root_);
-    fs::remove_all(temporary);
+    RemoveLeftovers(root_);
     fs::create_directory(temporary);
     write(temporary);
-    fs::remove_all(replaced);
-    if (fs::exists(target)) fs::rename(target, replaced);
-    fs::rename(temporary, target);
+    PutInPlace(temporary, target);
     WriteFileAtomically((root_ / "latest").string(), name + "\n");
-    fs::remove_all(replaced);
-    const auto checkpoints = ListCheckpoints(root_);
-    const auto count = static_cast<std::int64_t>(checkpoints.size());
-    for (std::int64_t i = 0; max_keep_ > 0 && i < count - max_keep_; ++i) {
-      const fs::path& old = checkpoints[static_cast<std::size_t>(i)].second;
-      if (old == target) continue;
-      // Renamed first, so that a half-removed folder is never taken for a checkpoint.
-      const fs::path doomed = root_ / fmt::format(".{}.replaced", old.filename().string());
-      fs::remove_all(doomed);
-      fs::rename(old, doomed);
-      fs::remove_all(doomed);
-    }
+    fs::remove_all(temporary);
+    fs::remove_all(Replaced(target));
+    RemoveOldest(root_, target, max_keep_);
   } catch (const fs::filesystem_error& error) {
     std::error_code ignored;
     fs::remove_all(temporary, ignored);
@@ -162,8 +229,10 @@ fs::path FindCheckpoint(const fs::path& path) {
   if (fs::exists(path / "latest", error)) {
     std::string name = ReadFile((path / "latest").string());
     name.erase(name.find_last_not_of(" \n\r\t") + 1);
-    if (StepOf(name) >= 0 && name.find('/') == std::string::npos && IsCheckpoint(path / name)) {
-      return path / name;
+    if (StepOf(name) >= 0 && name.find('/') == std::string::npos) {
+      for (const fs::path& folder : {path / name, Replaced(path / name)}) {
+        if (IsCheckpoint(folder)) return folder;
+      }
     }
   }
   const auto checkpoints = ListCheckpoints(path);

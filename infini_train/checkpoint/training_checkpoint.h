@@ -47,10 +47,10 @@ class INFINI_TRAIN_API CheckpointManager {
   CheckpointManager(std::filesystem::path root, std::int64_t max_keep);
 
   /// Calls `write(folder)` on a temporary folder, renames it to checkpoint_step_<step>, points
-  /// `latest` at it, and then removes the oldest beyond max_keep. A kill at any moment leaves
-  /// `latest` pointing at a complete checkpoint. Replaces a checkpoint of the same step. Throws
-  /// Error when something cannot be written; older checkpoints are then untouched. Returns the
-  /// folder.
+  /// `latest` at it, and then removes the oldest others beyond max_keep. A kill at any moment
+  /// leaves `latest` pointing at a complete checkpoint. Replaces a checkpoint of the same step.
+  /// Throws Error when something cannot be written; older checkpoints are then untouched. Returns
+  /// the folder. One process at a time may save below `root`.
   std::filesystem::path Save(std::int64_t step,
                              const std::function<void(const std::filesystem::path&)>& write) const;
 

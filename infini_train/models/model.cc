@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
+#include "infini_train/checkpoint/json/untrusted_json.h"
 #include "infini_train/checkpoint/llmc_checkpoint.h"
 #include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/error.h"
@@ -20,16 +22,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// False also where the path cannot be examined: opening it says why.
+bool Exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+bool IsFolder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
 nlohmann::json ReadJson(const fs::path& path) {
-  try {
-    return nlohmann::json::parse(ReadFile(path.string()));
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(fmt::format("{}: {}", path.string(), error.what()));
-  }
+  return checkpoint::ParseJson(ReadFile(path.string()), path.string());
 }
 
 /// The family whose llm.c format the file has.
 const ModelFamily& FamilyOfFile(const fs::path& path) {
+  if (!Exists(path)) throw Error(fmt::format("{}: no such file or folder", path.string()));
   for (const ModelFamily* family : Families()) {
     if (family->llmc_magic() != 0 && checkpoint::IsLlmcFile(path, family->llmc_magic())) {
       return *family;
@@ -41,7 +50,7 @@ const ModelFamily& FamilyOfFile(const fs::path& path) {
 
 ModelConfig LoadFolderConfig(const fs::path& folder) {
   const fs::path path = folder / "config.json";
-  if (!fs::exists(path)) throw Error(fmt::format("{}: holds no config.json", folder.string()));
+  if (!Exists(path)) throw Error(fmt::format("{}: holds no config.json", folder.string()));
   const nlohmann::json json = ReadJson(path);
   const ConfigReader reader(json, path.string());
   const std::string type = reader.String("model_type", "");
@@ -51,7 +60,7 @@ ModelConfig LoadFolderConfig(const fs::path& folder) {
     known.push_back(family->name());
     if (family->name() != type) continue;
     ModelConfig config = family->ParseConfig(json, path.string());
-    if (const fs::path generation = folder / "generation_config.json"; fs::exists(generation)) {
+    if (const fs::path generation = folder / "generation_config.json"; Exists(generation)) {
       const nlohmann::json generation_json = ReadJson(generation);
       const auto eos = ConfigReader(generation_json, generation.string()).TokenIds("eos_token_id");
       if (!eos.empty()) config.eos_token_ids = eos;
@@ -65,6 +74,26 @@ ModelConfig LoadFolderConfig(const fs::path& folder) {
   }
   throw Error(fmt::format("{}: model_type: expected one of {}, found {}", path.string(),
                           fmt::join(known, ", "), type));
+}
+
+/// Refuses a configuration far larger than the weights before memory is taken for its model.
+void CheckSize(const nn::TransformerConfig& config, const checkpoint::SafetensorsFolder& files) {
+  // Up to here a model is built, and the error says which tensors are missing.
+  constexpr std::int64_t kParametersAtLeast = std::int64_t{1} << 24;
+  constexpr std::int64_t kLayersAtLeast = 256;
+  std::int64_t elements = 0;
+  std::int64_t tensors = 0;
+  for (const std::string& name : files.Names()) {
+    elements += Numel(files.shape(name));
+    ++tensors;
+  }
+  if (config.NumParameters() <= std::max(2 * elements, kParametersAtLeast) &&
+      config.num_hidden_layers <= std::max(tensors, kLayersAtLeast)) {
+    return;
+  }
+  throw Error(fmt::format(
+      "{}: expected about {} parameters in {} layers as config.json says, found {} in {} tensors",
+      files.path(), config.NumParameters(), config.num_hidden_layers, elements, tensors));
 }
 
 /// The shape of the part of a parameter as the file stores it.
@@ -83,7 +112,7 @@ class WeightPlan {
     const nn::NamedTensors named = model.module->NamedParameters();
     const std::unordered_map<std::string, Tensor> parameters(named.begin(), named.end());
     std::unordered_set<std::string> used;
-    std::vector<std::string> missing, misshapen, unexpected;
+    std::vector<std::string> missing, misshapen, mistyped, unexpected;
     for (const WeightMapping& mapping : family.WeightMap(model.config)) {
       const Tensor& parameter = parameters.at(mapping.parameter);
       std::int64_t row = 0;
@@ -98,6 +127,9 @@ class WeightPlan {
                    !(files.shape(name) == expected)) {
           misshapen.push_back(fmt::format("{} (expected {}, found {})", name, expected.ToString(),
                                           files.shape(name).ToString()));
+        } else if (const DataType found = files.dtype(name); !IsFloatingPoint(found)) {
+          mistyped.push_back(
+              fmt::format("{} (expected a floating type, found {})", name, ToString(found)));
         } else {
           steps_.push_back({parameter, row, rows, name, part.transposed});
         }
@@ -111,7 +143,7 @@ class WeightPlan {
       if (!used.contains(name) && !family.IsIgnorable(model.config, plain))
         unexpected.push_back(name);
     }
-    if (missing.empty() && misshapen.empty() && unexpected.empty()) return;
+    if (missing.empty() && misshapen.empty() && mistyped.empty() && unexpected.empty()) return;
     std::string message = fmt::format("{} does not fit the model", files.path());
     const auto list = [&](std::string_view title, const std::vector<std::string>& names) {
       if (!names.empty()) message += fmt::format("; {}: {}", title, fmt::join(names, ", "));
@@ -119,6 +151,7 @@ class WeightPlan {
     list("missing", missing);
     list("unexpected", unexpected);
     list("wrong shape", misshapen);
+    list("wrong type", mistyped);
     throw Error(message);
   }
 
@@ -126,10 +159,6 @@ class WeightPlan {
     const NoGrad no_grad;
     for (const Step& step : steps_) {
       const Tensor stored = files.Load(step.name);
-      if (!IsFloatingPoint(stored.dtype())) {
-        throw Error(fmt::format("{}: tensor {}: expected a floating type, found {}", files.path(),
-                                step.name, ToString(stored.dtype())));
-      }
       CopyInPlace(Slice(step.parameter, 0, step.row, step.row + step.rows),
                   step.transposed ? Transpose(stored, 0, 1) : stored);
     }
@@ -217,7 +246,7 @@ Model CreateModel(const ModelConfig& config, std::uint64_t seed, nn::TensorOptio
 }
 
 ModelConfig LoadModelConfig(const fs::path& path) {
-  if (fs::is_directory(path)) return LoadFolderConfig(path);
+  if (IsFolder(path)) return LoadFolderConfig(path);
   return FamilyOfFile(path).ReadLlmcConfig(path);
 }
 
@@ -225,12 +254,13 @@ Model LoadModel(const fs::path& path, nn::TensorOptions options) {
   Model model;
   model.config = LoadModelConfig(path);
   const ModelFamily& family = GetFamily(model.config.family);
-  if (!fs::is_directory(path)) {
+  if (!IsFolder(path)) {
     model.module = std::make_shared<nn::Transformer>(model.config.transformer, options);
     family.ReadLlmcWeights(model, path);
     return model;
   }
   const checkpoint::SafetensorsFolder files(path);
+  CheckSize(model.config.transformer, files);
   model.module = std::make_shared<nn::Transformer>(model.config.transformer, options);
   WeightPlan(family, model, files).Run(files);
   return model;

@@ -7,13 +7,39 @@
 namespace infini_train::nn {
 namespace {
 
-/// Values in the matrices of one block.
-std::int64_t BlockMatrixParameters(const TransformerConfig& c) {
-  const std::int64_t queries = c.num_attention_heads * c.head_dim;
-  const std::int64_t keys = c.num_key_value_heads * c.head_dim;
-  const std::int64_t attention = c.hidden_size * (queries + 2 * keys) + queries * c.hidden_size;
-  const std::int64_t up = c.activation == Activation::kSwiGlu ? 2 : 1;
-  return attention + (up + 1) * c.hidden_size * c.intermediate_size;
+/// Values in the matrices of one block. Counts are made in T: std::int64_t is exact, and double
+/// does not overflow where sizes are still to be judged.
+template <typename T>
+T BlockMatrixParameters(const TransformerConfig& c) {
+  const auto hidden = static_cast<T>(c.hidden_size);
+  const T queries = static_cast<T>(c.num_attention_heads) * static_cast<T>(c.head_dim);
+  const T keys = static_cast<T>(c.num_key_value_heads) * static_cast<T>(c.head_dim);
+  const T attention = hidden * (queries + 2 * keys) + queries * hidden;
+  const T up = c.activation == Activation::kSwiGlu ? 2 : 1;
+  return attention + (up + 1) * hidden * static_cast<T>(c.intermediate_size);
+}
+
+template <typename T>
+T ParameterCount(const TransformerConfig& c) {
+  const auto hidden = static_cast<T>(c.hidden_size);
+  const auto head_dim = static_cast<T>(c.head_dim);
+  const T norm_size = c.norm == NormType::kLayerNorm ? 2 * hidden : hidden;
+  const T heads = static_cast<T>(c.num_attention_heads) + 2 * static_cast<T>(c.num_key_value_heads);
+  T block = BlockMatrixParameters<T>(c) + 2 * norm_size;
+  if (c.attention_bias) block += heads * head_dim;
+  if (c.attention_output_bias) block += hidden;
+  if (c.mlp_bias) {
+    const T up = c.activation == Activation::kSwiGlu ? 2 : 1;
+    block += up * static_cast<T>(c.intermediate_size) + hidden;
+  }
+  if (c.query_key_norm) block += 2 * head_dim;
+  const T embedding = static_cast<T>(c.vocab_size) * hidden;
+  T total = embedding + static_cast<T>(c.num_hidden_layers) * block + norm_size;
+  if (c.position_embedding == PositionEmbedding::kLearned) {
+    total += static_cast<T>(c.max_position_embeddings) * hidden;
+  }
+  if (!c.tie_word_embeddings) total += embedding;
+  return total;
 }
 
 }  // namespace
@@ -54,30 +80,21 @@ void TransformerConfig::Validate() const {
     require(value >= 0.0 && value < 1.0,
             fmt::format("{}: expected 0 <= p < 1, got {}", name, value));
   }
+  if (problems.empty()) {
+    const double parameters = ParameterCount<double>(*this);
+    require(parameters < 0x1p48,
+            fmt::format("expected fewer than 2^48 parameters, got {:.3g}", parameters));
+  }
   if (!problems.empty()) throw Error("model configuration: " + problems);
 }
 
 std::int64_t TransformerConfig::NumParameters() const {
-  const std::int64_t norm_size = norm == NormType::kLayerNorm ? 2 * hidden_size : hidden_size;
-  const std::int64_t keys = num_key_value_heads * head_dim;
-  std::int64_t block = BlockMatrixParameters(*this) + 2 * norm_size;
-  if (attention_bias) block += num_attention_heads * head_dim + 2 * keys;
-  if (attention_output_bias) block += hidden_size;
-  if (mlp_bias) {
-    block += (activation == Activation::kSwiGlu ? 2 : 1) * intermediate_size + hidden_size;
-  }
-  if (query_key_norm) block += 2 * head_dim;
-  std::int64_t total = vocab_size * hidden_size + num_hidden_layers * block + norm_size;
-  if (position_embedding == PositionEmbedding::kLearned) {
-    total += max_position_embeddings * hidden_size;
-  }
-  if (!tie_word_embeddings) total += vocab_size * hidden_size;
-  return total;
+  return ParameterCount<std::int64_t>(*this);
 }
 
 double TransformerConfig::TrainingFlopsPerToken(std::int64_t sequence_length) const {
-  const double matrices = static_cast<double>(num_hidden_layers * BlockMatrixParameters(*this) +
-                                              vocab_size * hidden_size);
+  const double matrices = static_cast<double>(
+      num_hidden_layers * BlockMatrixParameters<std::int64_t>(*this) + vocab_size * hidden_size);
   const double attention = static_cast<double>(num_hidden_layers * num_attention_heads * head_dim) *
                            static_cast<double>(sequence_length);
   return 6.0 * matrices + 6.0 * attention;

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "infini_train/checkpoint/json/untrusted_json.h"
 #include "infini_train/core/error.h"
 
 namespace infini_train::models {
@@ -11,7 +12,15 @@ namespace {
 
 [[noreturn]] void ThrowWrongType(const std::string& where, const char* name, const char* expected,
                                  const nlohmann::json& found) {
-  throw Error(fmt::format("{}: {}: expected {}, found {}", where, name, expected, found.dump()));
+  throw Error(fmt::format("{}: {}: expected {}, found {}", where, name, expected,
+                          checkpoint::Describe(found)));
+}
+
+/// Sizes stay far below where products of a few of them with small numbers overflow.
+bool IsInteger(const nlohmann::json& value) {
+  constexpr std::int64_t kLimit = std::int64_t{1} << 53;
+  if (value.is_number_unsigned()) return value.get<std::uint64_t>() <= kLimit;
+  return value.is_number_integer() && value.get<std::int64_t>() >= -kLimit;
 }
 
 }  // namespace
@@ -40,10 +49,7 @@ std::int64_t ConfigReader::Integer(std::initializer_list<const char*> names,
                                    std::int64_t fallback) const {
   const nlohmann::json* value = Find(names);
   if (value == nullptr) return fallback;
-  if (!value->is_number_integer() ||
-      (value->is_number_unsigned() && value->get<std::uint64_t>() > INT64_MAX)) {
-    ThrowWrongType(where_, *names.begin(), "an integer", *value);
-  }
+  if (!IsInteger(*value)) ThrowWrongType(where_, *names.begin(), "an integer", *value);
   return value->get<std::int64_t>();
 }
 
@@ -74,8 +80,7 @@ std::vector<std::int64_t> ConfigReader::TokenIds(const char* name) const {
   if (value == nullptr) return ids;
   const nlohmann::json list = value->is_array() ? *value : nlohmann::json::array({*value});
   for (const nlohmann::json& id : list) {
-    if (!id.is_number_integer())
-      ThrowWrongType(where_, name, "a token id or a list of them", *value);
+    if (!IsInteger(id)) ThrowWrongType(where_, name, "a token id or a list of them", *value);
     ids.push_back(id.get<std::int64_t>());
   }
   return ids;
@@ -83,7 +88,7 @@ std::vector<std::int64_t> ConfigReader::TokenIds(const char* name) const {
 
 void ConfigReader::ThrowUnsupported(const std::string& name, const std::string& expected) const {
   throw Error(fmt::format("{}: {}: expected {}, found {}: not supported", where_, name, expected,
-                          json_.at(name).dump()));
+                          checkpoint::Describe(json_.at(name))));
 }
 
 }  // namespace infini_train::models
