@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+namespace infini_train::testing {
+
+/// The 8 bytes that start a safetensors file.
+inline std::string HeaderLength(std::uint64_t length) {
+  return {reinterpret_cast<const char*>(&length), sizeof(length)};
+}
+
+/// A safetensors file, right or wrong.
+inline std::string SafetensorsBytes(std::string_view json, std::string_view data) {
+  return HeaderLength(json.size()) + std::string(json) + std::string(data);
+}
+
+inline void WriteBytes(const std::string& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+/// The bytes of 1, 2, 3, 4 as float32.
+inline std::string OneToFour() {
+  const float values[] = {1, 2, 3, 4};
+  std::string bytes(sizeof(values), '\0');
+  std::memcpy(bytes.data(), values, sizeof(values));
+  return bytes;
+}
+
+}  // namespace infini_train::testing
