@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "infini_train/core/api.h"
 #include "infini_train/core/generator.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/models/model.h"
@@ -13,21 +14,22 @@
 namespace infini_train::trainer {
 
 /// Throws Error unless temperature and top_k are not negative and 0 < top_p <= 1.
-void CheckSamplingOptions(const SamplingOptions& options);
+INFINI_TRAIN_API void CheckSamplingOptions(const SamplingOptions& options);
 
 /// Chooses a token from logits (any real numbers). Temperature 0 takes the most likely one.
 /// Otherwise probabilities are softmax(logits / temperature), cut to the top_k most likely (0: all)
 /// and then to the fewest that reach top_p together, and drawn from with `uniform` in [0, 1).
-std::int64_t SampleToken(std::span<const float> logits, const SamplingOptions& options,
-                         double uniform);
+INFINI_TRAIN_API std::int64_t SampleToken(std::span<const float> logits,
+                                          const SamplingOptions& options, double uniform);
 
 /// Continues `prompt` by at most max_new_tokens, with a key/value cache. `on_token` gets each token
 /// as it is chosen; returning false stops. Also stops after a token of `stop_tokens` (which is
 /// still handed over). When the model's positions are full the oldest half is dropped and the rest
 /// is run again. An empty prompt starts from `start_token`. Throws Error when both are missing.
-void Generate(const models::Model& model, const std::vector<std::int64_t>& prompt,
-              std::int64_t start_token, std::int64_t max_new_tokens,
-              const std::vector<std::int64_t>& stop_tokens, const SamplingOptions& options,
-              Generator& generator, const std::function<bool(std::int64_t)>& on_token);
+INFINI_TRAIN_API void Generate(const models::Model& model, const std::vector<std::int64_t>& prompt,
+                               std::int64_t start_token, std::int64_t max_new_tokens,
+                               const std::vector<std::int64_t>& stop_tokens,
+                               const SamplingOptions& options, Generator& generator,
+                               const std::function<bool(std::int64_t)>& on_token);
 
 }  // namespace infini_train::trainer

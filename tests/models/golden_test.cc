@@ -1,0 +1,205 @@
+// What PyTorch and Transformers compute, for every family that has golden files.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "infini_train/autograd/backward.h"
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/models/model.h"
+#include "infini_train/optim/optimizer.h"
+#include "infini_train/trainer/sampler.h"
+#include "tests/common/temporary_folder.h"
+#include "tests/models/golden.h"
+
+namespace infini_train::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+using infini_train::testing::Golden;
+using infini_train::testing::RelativeError;
+using infini_train::testing::TemporaryFolder;
+
+class ModelGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  Golden golden_{GetParam()};
+  Model model_ = LoadModel(golden_.folder());
+
+  /// Mean loss of a batch, with gradients left at the parameters.
+  double LossAndGradients(const Tensor& ids, const Tensor& labels, double scale) {
+    const Tensor loss = model_.module->Loss(ids, labels, scale);
+    Backward(loss);
+    return loss.Item();
+  }
+  double EvaluationLoss() {
+    const NoGrad no_grad;
+    const Tensor labels = golden_.Ids("labels");
+    return model_.module
+        ->Loss(golden_.Ids("input_ids"), labels, 1.0 / static_cast<double>(labels.numel()))
+        .Item();
+  }
+  double GradientNorm() const {
+    return optim::ComputeGradientNorm(model_.module->Parameters(), 0.0).norm.Item();
+  }
+
+  struct Training {
+    std::vector<double> losses;
+    std::vector<double> grad_norms;
+    double evaluation_loss = 0.0;
+  };
+  Training Train(std::optional<DataType> autocast_type);
+};
+
+ModelGolden::Training ModelGolden::Train(std::optional<DataType> autocast_type) {
+  const nlohmann::json& settings = golden_.json()["optimizer"];
+  const std::vector<double> betas = settings["betas"];
+  optim::AdamW optimizer(
+      optim::DecayMatricesOnly(model_.module->NamedParameters(), settings["weight_decay"]),
+      {betas[0], betas[1], settings["eps"]});
+  const Tensor tokens = golden_.Ids("training_tokens");
+  const std::int64_t length = tokens.size(2) - 1;
+  const double scale = 1.0 / static_cast<double>(tokens.size(1) * length);
+  Training result;
+  for (std::int64_t step = 0; step < tokens.size(0); ++step) {
+    const Tensor batch = Select(tokens, 0, step);
+    optimizer.ZeroGrad();
+    Tensor loss;
+    {
+      const Autocast autocast(autocast_type);
+      loss = model_.module->Loss(Contiguous(Slice(batch, 1, 0, length)),
+                                 Contiguous(Slice(batch, 1, 1)), scale);
+    }
+    Backward(loss);
+    const optim::GradientNorm norm =
+        optim::ComputeGradientNorm(optimizer.Parameters(), settings["max_grad_norm"]);
+    optimizer.Step(settings["learning_rates"][static_cast<std::size_t>(step)], norm.factor);
+    result.losses.push_back(loss.Item());
+    result.grad_norms.push_back(norm.norm.Item());
+  }
+  const Autocast autocast(autocast_type);
+  result.evaluation_loss = EvaluationLoss();
+  return result;
+}
+
+TEST_P(ModelGolden, Logits) {
+  const NoGrad no_grad;
+  const Tensor logits = (*model_.module)(golden_.Ids("input_ids"));
+  EXPECT_EQ(logits.dtype(), DataType::kFloat32);
+  EXPECT_EQ(logits.shape(), golden_.Get("logits").shape());
+  EXPECT_LE(RelativeError(logits, golden_.Get("logits")), 1e-5);
+  EXPECT_LE(RelativeError(EvaluationLoss(), golden_.json()["loss"]), 1e-5);
+}
+
+TEST_P(ModelGolden, EveryGradient) {
+  const Tensor labels = golden_.Ids("labels");
+  const double loss =
+      LossAndGradients(golden_.Ids("input_ids"), labels, 1.0 / static_cast<double>(labels.numel()));
+  EXPECT_LE(RelativeError(loss, golden_.json()["loss"]), 1e-5);
+  EXPECT_LE(RelativeError(GradientNorm(), golden_.json()["grad_norm"]), 1e-5);
+
+  // The gradients are stored as a checkpoint would be.
+  const TemporaryFolder folder;
+  fs::copy_file(golden_.folder() / "config.json", folder / "config.json");
+  fs::copy_file(golden_.folder() / "gradients.safetensors", folder / "model.safetensors");
+  const Model gradients = LoadModel(folder.path());
+  const nn::NamedTensors expected = gradients.module->NamedParameters();
+  const nn::NamedTensors parameters = model_.module->NamedParameters();
+  ASSERT_EQ(parameters.size(), expected.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, parameter] = parameters[i];
+    ASSERT_EQ(name, expected[i].first);
+    ASSERT_TRUE(parameter.grad().defined()) << name;
+    EXPECT_LE(RelativeError(parameter.grad(), expected[i].second), 1e-4) << name;
+  }
+}
+
+TEST_P(ModelGolden, OneMeanOverAllLabelsHoweverTheBatchIsSplit) {
+  const Tensor ids = golden_.Ids("masked_input_ids");
+  const Tensor labels = golden_.Ids("masked_labels");
+  constexpr double kScale = 1.0 / 16.0;
+  for (const std::int64_t rows : {4, 2, 1}) {
+    model_.module->ZeroGrad();
+    double loss = 0.0;
+    for (std::int64_t row = 0; row < ids.size(0); row += rows) {
+      loss += LossAndGradients(Contiguous(Slice(ids, 0, row, row + rows)),
+                               Contiguous(Slice(labels, 0, row, row + rows)), kScale);
+    }
+    EXPECT_LE(RelativeError(loss, golden_.json()["masked"]["loss"]), 1e-5) << rows;
+    EXPECT_LE(RelativeError(GradientNorm(), golden_.json()["masked"]["grad_norm"]), 1e-5) << rows;
+  }
+}
+
+TEST_P(ModelGolden, TwentyTrainingSteps) {
+  const Training found = Train(std::nullopt);
+  const nlohmann::json& expected = golden_.json()["training"];
+  ASSERT_EQ(found.losses.size(), expected["losses"].size());
+  for (std::size_t i = 0; i < found.losses.size(); ++i) {
+    EXPECT_LE(RelativeError(found.losses[i], expected["losses"][i]), 1e-5) << "step " << i;
+    EXPECT_LE(RelativeError(found.grad_norms[i], expected["grad_norms"][i]), 1e-4) << "step " << i;
+  }
+  EXPECT_LE(RelativeError(found.evaluation_loss, expected["evaluation_loss"]), 1e-5);
+}
+
+TEST_P(ModelGolden, TwentyTrainingStepsUnderBFloat16Autocast) {
+  const Training found = Train(DataType::kBFloat16);
+  const nlohmann::json& expected = golden_.json()["training_bfloat16"];
+  const nlohmann::json& in_float32 = golden_.json()["training"];
+  ASSERT_EQ(found.losses.size(), expected["losses"].size());
+  double away_from_float32 = 0.0;
+  for (std::size_t i = 0; i < found.losses.size(); ++i) {
+    EXPECT_LE(RelativeError(found.losses[i], expected["losses"][i]), 1e-2) << "step " << i;
+    away_from_float32 =
+        std::max(away_from_float32, RelativeError(found.losses[i], in_float32["losses"][i]));
+  }
+  EXPECT_LE(RelativeError(found.evaluation_loss, expected["evaluation_loss"]), 1e-2);
+  // Float32 comes ten times closer to the float32 run than bfloat16 can.
+  EXPECT_GT(away_from_float32, 3e-5) << "autocast did nothing";
+  for (const auto& [name, parameter] : model_.module->NamedParameters()) {
+    EXPECT_EQ(parameter.dtype(), DataType::kFloat32) << name;
+    EXPECT_EQ(parameter.grad().dtype(), DataType::kFloat32) << name;
+  }
+}
+
+TEST_P(ModelGolden, LogitsAreBFloat16UnderAutocast) {
+  const NoGrad no_grad;
+  const Autocast autocast(DataType::kBFloat16);
+  const Tensor logits = (*model_.module)(golden_.Ids("input_ids"));
+  EXPECT_EQ(logits.dtype(), DataType::kBFloat16);
+  EXPECT_LE(RelativeError(logits, golden_.Get("logits")), 5e-2);
+}
+
+TEST_P(ModelGolden, GreedyGenerationWithACache) {
+  const std::vector<std::int64_t> expected = golden_.json()["generated"]["ids"];
+  const std::vector<std::int64_t> prompt = golden_.Ids("prompt").ToVector<std::int64_t>();
+  trainer::SamplingOptions options;
+  options.temperature = 0.0;
+  Generator generator;
+  std::vector<std::int64_t> found;
+  trainer::Generate(model_, prompt, -1, static_cast<std::int64_t>(expected.size()), {}, options,
+                    generator, [&](std::int64_t token) {
+                      found.push_back(token);
+                      return true;
+                    });
+  EXPECT_EQ(found, expected);
+
+  // The same without a cache, and the logits that each token was chosen from.
+  std::vector<std::int64_t> tokens = prompt;
+  tokens.insert(tokens.end(), expected.begin(), expected.end() - 1);
+  const NoGrad no_grad;
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  const Tensor logits = (*model_.module)(Tensor::FromVector(tokens, {1, count}));
+  const auto first = static_cast<std::int64_t>(prompt.size()) - 1;
+  EXPECT_LE(RelativeError(Slice(Select(logits, 0, 0), 0, first), golden_.Get("generated_logits")),
+            1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ModelGolden, ::testing::Values("gpt2"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace infini_train::models
