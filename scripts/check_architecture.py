@@ -129,7 +129,7 @@ def check_vendors(repository):
             for match in CUDA_WORD.finditer(text):
                 repository.report(name, text, match.start(), f"only {' and '.join(CUDA_IS_NAMED_IN)} name '{match[0]}'")
     for name, text in repository.sources(""):
-        at_home = name.startswith("infini_rt/src/native/") or (
+        at_home = name.startswith(("infini_rt/src/native/", "infini_rt/tests/", "infini_rt/benchmarks/")) or (
             name.startswith("backends/") and not name.startswith("backends/simt/"))
         for offset, _, path in includes(text):
             if VENDOR_HEADERS.match(path) and not at_home:

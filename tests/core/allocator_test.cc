@@ -330,14 +330,14 @@ TEST(Allocator, IsSafeUnderThreads) {
 TEST(Allocator, LetsGoOfUnusedHostMemoryBeforeTheProcessGrows) {
   InChildProcess([] {
     const Device cpu;
-    Free(cpu, Allocate(cpu, 64 * kMiB));
-    void* larger = Allocate(cpu, 100 * kMiB);
-    EXPECT_EQ(Stats(cpu).reserved, 100 * kMiB);
+    Free(cpu, Allocate(cpu, 640 * kMiB));
+    void* larger = Allocate(cpu, 1000 * kMiB);
+    EXPECT_EQ(Stats(cpu).reserved, 1000 * kMiB);
     Free(cpu, larger);
-    // A little slack is worth not asking again.
+    // Some slack is worth not asking again.
     void* medium = Allocate(cpu, kMiB);
-    EXPECT_EQ(Allocate(cpu, 100 * kMiB), larger);
-    EXPECT_EQ(Stats(cpu).reserved, 120 * kMiB);
+    EXPECT_EQ(Allocate(cpu, 1000 * kMiB), larger);
+    EXPECT_EQ(Stats(cpu).reserved, 1020 * kMiB);
     Free(cpu, medium);
   });
 }

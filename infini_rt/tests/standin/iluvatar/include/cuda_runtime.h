@@ -8,4 +8,4 @@
 #define STANDIN_HAS_POOLS 0
 #define STANDIN_HAS_CUDA_EXTRAS 1
 #define STANDIN_HAS_THREE_ARGUMENT_INSTANTIATE 0
-#include "cuda_style/declarations.h"
+#include "cuda_style/declarations.inc"

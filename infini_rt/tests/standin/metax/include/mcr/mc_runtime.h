@@ -8,7 +8,7 @@
 #define STANDIN_HAS_POOLS 1
 #define STANDIN_HAS_CUDA_EXTRAS 0
 #define STANDIN_HAS_THREE_ARGUMENT_INSTANTIATE 0
-#include "cuda_style/declarations.h"
+#include "cuda_style/declarations.inc"
 
 struct mcDeviceProp_t {
   std::size_t totalGlobalMem;
