@@ -23,6 +23,6 @@ for vendor in "${vendors[@]}"; do
   cmake -S "${source_dir}" -B "${build}" -DCMAKE_BUILD_TYPE=Debug -DWITH_CPU=ON "${options[@]}" \
     -DINFINI_RT_STANDIN=ON -DINFINI_RT_BUILD_TESTING=ON >/dev/null
   cmake --build "${build}" --parallel "${JOBS:-2}" --target semantics_test core_test basic graphs \
-    choosing_a_backend
+    choosing_a_backend stream_ordered
   ctest --test-dir "${build}" --output-on-failure -R 'core_test|semantics_test|package|example'
 done

@@ -1,6 +1,7 @@
 #include <infini/rt.h>
 #include <infini/rt/cpu/runtime.h>
 
+#include <atomic>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <numeric>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,7 @@
 #include "semantics/fault.h"
 
+#include <cstdlib>
+
 #include "semantics/fixture.h"
 
 #if INFINI_RT_WITH_CPU

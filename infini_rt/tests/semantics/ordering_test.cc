@@ -1,4 +1,5 @@
 #include <chrono>
+#include <memory>
 
 #include "semantics/fixture.h"
 

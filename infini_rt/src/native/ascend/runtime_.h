@@ -94,12 +94,14 @@ struct Runtime<Device::Type::kAscend> {
     if (stream == nullptr) return Fail(kErrorInvalidValue);
     return Run([&] { return aclrtCreateStream(reinterpret_cast<aclrtStream*>(stream)); });
   }
-  // ACL destroys only streams without work; CUDA promises that the work completes.
+  // ACL destroys only streams without work and outside captures; CUDA lets a capture end with its
+  // stream and promises that work completes.
   static Error StreamDestroy(Stream stream) {
     if (detail::IsReservedStream(stream)) return Fail(kErrorInvalidResourceHandle);
     return Run([&] {
-      aclError error = aclrtSynchronizeStream(Native(stream));
-      return error == ACL_SUCCESS ? aclrtDestroyStream(Native(stream)) : error;
+      ascend::AbandonCapture(Native(stream));
+      aclrtSynchronizeStream(Native(stream));
+      return aclrtDestroyStream(Native(stream));
     });
   }
   static Error StreamSynchronize(Stream stream) {
@@ -108,7 +110,12 @@ struct Runtime<Device::Type::kAscend> {
   static Error StreamWaitEvent(Stream stream, Event event, unsigned int flags) {
     if ((flags & ~kEventWaitExternal) != 0) return Fail(kErrorInvalidValue);
     if (event == nullptr) return Fail(kErrorInvalidResourceHandle);
-    if (flags != 0) return Fail(kErrorNotSupported);
+    if (flags != 0) {
+      // Outside a capture the flag is a mistake, inside one ACL has nothing like it.
+      StreamCaptureStatus status = kStreamCaptureStatusNone;
+      bool capturing = StreamIsCapturing(stream, &status) == kSuccess && status != 0;
+      return Fail(capturing ? kErrorNotSupported : kErrorIllegalState);
+    }
     return Run([&] { return aclrtStreamWaitEvent(Native(stream), Native(event)); });
   }
 

@@ -45,6 +45,18 @@ struct CaptureFunctions {
   }
 };
 
+/// Ends a capture that the stream began, if it is in one, and throws the result away.
+inline void AbandonCapture(void* stream) {
+  const CaptureFunctions& capture = CaptureFunctions::Get();
+  int status = 0;
+  void* model = nullptr;
+  if (!capture.available() || capture.get_info(stream, &status, &model) != 0 || status == 0) return;
+  model = nullptr;
+  if (capture.end(stream, &model) == 0 && model != nullptr && capture.destroy != nullptr) {
+    capture.destroy(model);
+  }
+}
+
 /// A captured model with one reference per graph or executable handle.
 class CapturedModel {
  public:
