@@ -104,7 +104,54 @@ def tokenizer_text():
     yield "not_utf8", b"a\xff\xfe b\x80\xc3 \xe2\x82"
 
 
-TARGETS = {"token_shard": token_shard, "tokenizer_json": tokenizer_json, "tokenizer_text": tokenizer_text}
+def safetensors_file(tensors, data, **metadata):
+    entries = {name: {"dtype": dtype, "shape": shape, "data_offsets": offsets} for name, dtype, shape, offsets in tensors}
+    header = json.dumps({**({"__metadata__": metadata} if metadata else {}), **entries}).encode()
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def safetensors():
+    data = struct.pack("<4f", 1, 2, 3, 4)
+    yield "one", safetensors_file([("t", "F32", [4], [0, 16])], data, format="pt")
+    yield "none", safetensors_file([], b"")
+    yield "empty_and_scalar", safetensors_file([("e", "F32", [0, 3], [0, 0]), ("s", "F32", [], [0, 4])], data[:4])
+    yield "not_aligned", safetensors_file([("b", "U8", [1], [0, 1]), ("t", "F32", [4], [1, 17])], b"x" + data)
+    yield "other_order", safetensors_file([("a", "BF16", [2, 2], [8, 16]), ("z", "I64", [1], [0, 8])], data)
+    types = {"F64": 8, "F16": 2, "I32": 4, "U16": 2, "BOOL": 1}
+    for dtype, size in types.items():
+        yield f"of_{dtype}", safetensors_file([("t", dtype, [16 // size], [0, 16])], data)
+    yield "overlap", safetensors_file([("a", "F32", [4], [0, 16]), ("c", "F32", [4], [8, 24])], data + data[:8])
+    yield "hole", safetensors_file([("a", "F32", [1], [0, 4]), ("c", "F32", [1], [12, 16])], data)
+    yield "wrapping_shape", safetensors_file([("t", "F32", [2**32, 2**32, 4], [0, 16])], data)
+    yield "huge_offsets", safetensors_file([("t", "F32", [4], [2**64 - 8, 8])], data)
+    yield "header_beyond_file", struct.pack("<Q", 10**6) + b"{}"
+    yield "deep", struct.pack("<Q", 10000) + b'{"t":' + b"[" * 9995
+    yield "empty_file", b""
+
+
+def model_config():
+    sizes = {"model_type": "gpt2", "vocab_size": 21, "n_positions": 9, "n_embd": 8, "n_layer": 2, "n_head": 2}
+    yield "sizes", json.dumps(sizes).encode()
+    yield "all", (TESTS / "golden" / "data" / "gpt2" / "config.json").read_bytes()
+    yield "other_names", json.dumps({"vocab_size": 21, "max_position_embeddings": 9, "hidden_size": 8,
+                                     "num_hidden_layers": 2, "num_attention_heads": 2, "n_inner": 12,
+                                     "activation_function": "gelu", "eos_token_id": [1, 2]}).encode()
+    for field in ["vocab_size", "n_embd", "n_head", "n_layer"]:
+        for value in [-1, 0, 2**31, 2**53, 2**63 - 1, 2**64 - 1, 10**30, 1.5]:
+            yield f"{field}_{value}", json.dumps({**sizes, field: value}).encode()
+    yield "deep", b'{"model_type":' + b"[" * 10000
+    yield "llmc", (TESTS / "golden" / "data" / "square_projection" / "llmc" / "model.bin").read_bytes()
+    yield "llmc_hostile", struct.pack("<256i", 20240326, 3, *[2**31 - 1] * 6, *[0] * 248)
+    yield "empty_file", b""
+
+
+TARGETS = {
+    "token_shard": token_shard,
+    "tokenizer_json": tokenizer_json,
+    "tokenizer_text": tokenizer_text,
+    "safetensors": safetensors,
+    "model_config": model_config,
+}
 
 
 def main():
