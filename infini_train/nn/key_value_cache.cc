@@ -22,11 +22,20 @@ std::pair<Tensor, Tensor> KeyValueCache::Append(std::int64_t layer, const Tensor
     throw Error(fmt::format("key/value cache: expected at most {} positions, got {} + {}",
                             capacity_, length_, tokens));
   }
-  auto& [keys, values] = layers_.at(static_cast<std::size_t>(layer));
+  if (layer < 0 || layer >= static_cast<std::int64_t>(layers_.size())) {
+    throw Error(
+        fmt::format("key/value cache: expected a layer below {}, got {}", layers_.size(), layer));
+  }
+  auto& [keys, values] = layers_[static_cast<std::size_t>(layer)];
   if (!keys.defined()) {
     const Dims shape = {key.size(0), key.size(1), capacity_, key.size(3)};
     keys = Tensor::Empty(shape, key.dtype(), key.device());
     values = Tensor::Empty(shape, value.dtype(), value.device());
+  }
+  const Dims expected = {keys.size(0), keys.size(1), tokens, keys.size(3)};
+  if (!(key.shape() == expected) || !(value.shape() == expected)) {
+    throw Error(fmt::format("key/value cache: expected keys and values {}, got {} and {}",
+                            expected.ToString(), key.shape().ToString(), value.shape().ToString()));
   }
   const std::int64_t end = length_ + tokens;
   CopyInPlace(Slice(keys, 2, length_, end), key);

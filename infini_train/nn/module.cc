@@ -29,11 +29,14 @@ Module::~Module() = default;
 Tensor Module::operator()(const Tensor& x, const ForwardContext& context) {
   if (forward_pre_hooks_.empty() && forward_hooks_.empty()) return Forward(x, context);
   Tensor input = x;
-  for (const auto& [id, hook] : forward_pre_hooks_) {
+  // Copies: a hook may remove itself or others, which then still run this once.
+  const auto pre_hooks = forward_pre_hooks_;
+  for (const auto& [id, hook] : pre_hooks) {
     if (Tensor replaced = hook(*this, input); replaced.defined()) input = std::move(replaced);
   }
   Tensor output = Forward(input, context);
-  for (const auto& [id, hook] : forward_hooks_) {
+  const auto hooks = forward_hooks_;
+  for (const auto& [id, hook] : hooks) {
     if (Tensor replaced = hook(*this, input, output); replaced.defined()) {
       output = std::move(replaced);
     }
@@ -158,18 +161,31 @@ void Module::RemoveHook(int id) {
   forward_hooks_.erase(id);
 }
 
+void Module::CheckNewName(const std::string& name) const {
+  const auto is_name = [&](const auto& entry) { return entry.first == name; };
+  if (std::any_of(parameters_.begin(), parameters_.end(), is_name) ||
+      std::any_of(children_.begin(), children_.end(), is_name) ||
+      std::any_of(buffers_.begin(), buffers_.end(),
+                  [&](const Buffer& buffer) { return buffer.name == name; })) {
+    throw Error(fmt::format("module: {} is registered twice", name));
+  }
+}
+
 Tensor Module::RegisterParameter(std::string name, Tensor tensor) {
+  CheckNewName(name);
   tensor.set_requires_grad();
   parameters_.emplace_back(std::move(name), tensor);
   return tensor;
 }
 
 Tensor Module::RegisterBuffer(std::string name, Tensor tensor, bool persistent) {
+  CheckNewName(name);
   buffers_.push_back({std::move(name), tensor, persistent});
   return tensor;
 }
 
 void Module::AddChild(std::string name, std::shared_ptr<Module> module) {
+  CheckNewName(name);
   children_.emplace_back(std::move(name), std::move(module));
 }
 

@@ -75,6 +75,8 @@ class INFINI_TRAIN_API Module {
   /// Shapes as the derived class says.
   virtual Tensor Forward(const Tensor& x, const ForwardContext& context) = 0;
 
+  // Parameters, buffers and children share one space of names: each throws Error for a taken one.
+
   /// Takes part in training: requires a gradient. Returns the tensor.
   Tensor RegisterParameter(std::string name, Tensor tensor);
   /// State that is not trained; in the state dict if persistent.
@@ -93,6 +95,7 @@ class INFINI_TRAIN_API Module {
   };
 
   void AddChild(std::string name, std::shared_ptr<Module> module);
+  void CheckNewName(const std::string& name) const;
   void Visit(const std::string& prefix,
              const std::function<void(const std::string& prefix, const Module&)>& visitor) const;
 

@@ -204,8 +204,17 @@ void Transformer::SetDropout(double p) {
   config_.embedding_dropout = config_.attention_dropout = config_.residual_dropout = p;
 }
 
+void Transformer::set_activation_checkpointing(ActivationCheckpointing value) {
+  if (value.num_layers <= 0) {
+    throw Error(
+        fmt::format("activation checkpointing: expected a positive number of layers, got {}",
+                    value.num_layers));
+  }
+  checkpointing_ = value;
+}
+
 Tensor Transformer::RunBlocks(Tensor x, const ForwardContext& context) {
-  const auto run = [&](Tensor value, std::size_t begin, std::size_t end) {
+  const auto run = [this, context](Tensor value, std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i)
       value = (*blocks_[i])(value, context);
     return value;
@@ -221,11 +230,9 @@ Tensor Transformer::RunBlocks(Tensor x, const ForwardContext& context) {
               : std::min(blocks_.size(), static_cast<std::size_t>(checkpointing_.num_layers));
   for (std::size_t begin = 0; begin < checkpointed; begin += group) {
     const std::size_t end = std::min(begin + group, checkpointed);
-    const auto function = [this, begin, end](const std::vector<Tensor>& inputs) {
-      Tensor value = inputs[0];
-      for (std::size_t i = begin; i < end; ++i)
-        value = (*blocks_[i])(value);
-      return std::vector<Tensor>{value};
+    // By value: it runs again in backward, when this pass is over.
+    const auto function = [run, begin, end](const std::vector<Tensor>& inputs) {
+      return std::vector<Tensor>{run(inputs[0], begin, end)};
     };
     x = Checkpoint(function, {x})[0];
   }

@@ -120,7 +120,8 @@ class INFINI_TRAIN_API Transformer : public Module {
   /// 0 <= p < 1.
   void SetDropout(double p);
 
-  void set_activation_checkpointing(ActivationCheckpointing value) { checkpointing_ = value; }
+  /// Throws Error unless num_layers is positive.
+  void set_activation_checkpointing(ActivationCheckpointing value);
 
  protected:
   Tensor Forward(const Tensor& ids, const ForwardContext& context) override;

@@ -71,6 +71,17 @@ void TransformerConfig::Validate() const {
   require(norm_eps > 0, fmt::format("norm_eps: expected a positive number, got {}", norm_eps));
   require(rope_theta > 0,
           fmt::format("rope_theta: expected a positive number, got {}", rope_theta));
+  require(initializer_range >= 0,
+          fmt::format("initializer_range: expected 0 or more, got {}", initializer_range));
+  if (rope_scaling) {
+    const RopeScaling& s = *rope_scaling;
+    require(s.factor > 0 && s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor &&
+                s.original_max_position_embeddings > 0,
+            fmt::format("rope_scaling: expected a positive factor, 0 < low_freq_factor < "
+                        "high_freq_factor and positive original positions, got {}, {}, {} and {}",
+                        s.factor, s.low_freq_factor, s.high_freq_factor,
+                        s.original_max_position_embeddings));
+  }
   require(sliding_window >= 0,
           fmt::format("sliding_window: expected 0 or more, got {}", sliding_window));
   const std::pair<const char*, double> probabilities[] = {{"embedding_dropout", embedding_dropout},

@@ -1,0 +1,67 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "infini_train/autograd/backward.h"
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/nn/transformer.h"
+#include "tests/nn/tiny_transformers.h"
+
+namespace infini_train::nn {
+namespace {
+
+/// Compares gradients in float64 with central differences, at several elements of each parameter.
+void CheckGradients(TransformerConfig config) {
+  config.vocab_size = 11;
+  config.initializer_range = 0.5;
+  Transformer model(config, {{}, DataType::kFloat64});
+  Generator generator(8);
+  model.InitializeParameters(generator);
+  const Tensor ids = RandomInt({2, 5}, 0, 11, DataType::kInt64, {}, &generator);
+  const Tensor targets = RandomInt({2, 5}, 0, 11, DataType::kInt64, {}, &generator);
+  const auto loss = [&] { return model.Loss(ids, targets, 0.1); };
+
+  Backward(loss());
+  constexpr double kStep = 1e-5;
+  for (const auto& [name, parameter] : model.NamedParameters()) {
+    ASSERT_TRUE(parameter.grad().defined()) << name;
+    const std::vector<double> gradient = parameter.grad().ToVector<double>();
+    auto* const values = parameter.data<double>();
+    const std::int64_t stride = std::max<std::int64_t>(parameter.numel() / 7, 1);
+    for (std::int64_t i = 0; i < parameter.numel(); i += stride) {
+      const NoGrad no_grad;
+      const double value = values[i];
+      values[i] = value + kStep;
+      const double above = loss().Item();
+      values[i] = value - kStep;
+      const double below = loss().Item();
+      values[i] = value;
+      // Truncation is of order kStep²; the loss itself is rounded at 1e-16 / kStep.
+      EXPECT_NEAR(gradient[static_cast<std::size_t>(i)], (above - below) / (2 * kStep), 1e-7)
+          << name << " element " << i;
+    }
+  }
+}
+
+TEST(TransformerGradient, Gpt2Kind) {
+  CheckGradients(TinyGpt2());
+}
+
+TEST(TransformerGradient, Qwen3Kind) {
+  CheckGradients(TinyQwen3());
+}
+
+TEST(TransformerGradient, WindowsInverseLayerScalesAndOtherActivations) {
+  TransformerConfig config = TinyGpt2();
+  config.sliding_window = 2;
+  config.scale_attention_by_inverse_layer_index = true;
+  config.activation = Activation::kGelu;
+  CheckGradients(config);
+}
+
+}  // namespace
+}  // namespace infini_train::nn
