@@ -183,7 +183,14 @@ Sgd::Sgd(std::vector<ParameterGroup> groups, Options options)
     : Optimizer(std::move(groups), options.momentum == 0.0
                                        ? std::vector<std::string>{}
                                        : std::vector<std::string>{"momentum_buffer"}),
-      options_(options) {}
+      options_(options) {
+  if (options.nesterov && (options.momentum <= 0.0 || options.dampening != 0.0)) {
+    throw Error(
+        fmt::format("sgd: expected a positive momentum and no dampening with nesterov, got {} and "
+                    "{}",
+                    options.momentum, options.dampening));
+  }
+}
 
 void Sgd::Update(Batch& batch, double weight_decay, double learning_rate,
                  const Tensor& gradient_factor) {

@@ -25,7 +25,8 @@ INFINI_TRAIN_API std::vector<ParameterGroup> DecayMatricesOnly(const NamedTensor
 
 /// Updates parameters from their gradients, all of a group in one pass on the device and without
 /// host synchronisation. Parameters of a type narrower than float32 have a float32 master copy that
-/// is updated and rounded. Parameters without a gradient are left alone.
+/// is updated and rounded. Parameters without a gradient are left alone; the step count, which
+/// AdamW's bias correction depends on, is one for all.
 class INFINI_TRAIN_API Optimizer {
  public:
   virtual ~Optimizer();
@@ -106,7 +107,8 @@ class INFINI_TRAIN_API AdamW : public Optimizer {
   Options options_;
 };
 
-/// SGD with momentum, as PyTorch defines it.
+/// SGD with momentum, as PyTorch defines it. The momentum of a parameter without a gradient in the
+/// first step starts from 0.
 class INFINI_TRAIN_API Sgd : public Optimizer {
  public:
   struct Options {
@@ -115,6 +117,7 @@ class INFINI_TRAIN_API Sgd : public Optimizer {
     bool nesterov = false;
   };
 
+  /// Throws Error for nesterov without momentum or with dampening.
   Sgd(std::vector<ParameterGroup> groups, Options options);
   explicit Sgd(std::vector<ParameterGroup> groups) : Sgd(std::move(groups), Options{}) {}
 
