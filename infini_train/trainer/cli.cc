@@ -4,7 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "infini_train/core/error.h"
@@ -38,14 +40,19 @@ std::string Nearest(const Names& names, std::string_view word) {
   });
 }
 
-bool IsBooleanWord(const std::string& word) {
-  static const std::set<std::string> words = {"true", "false", "1", "0", "yes", "no", "on", "off"};
-  return words.contains(word);
+std::optional<bool> ParseBoolean(std::string word) {
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const char* yes : {"true", "t", "1", "yes", "y", "on"})
+    if (word == yes) return true;
+  for (const char* no : {"false", "f", "0", "no", "n", "off"})
+    if (word == no) return false;
+  return std::nullopt;
 }
 
 /// Rewrites the arguments of a command to what CLI11 understands: `-name`, `--some-name`,
-/// `--noname` and `--name false` become `--name` and `--name=false`. Throws Error on a flag that
-/// the command does not have.
+/// `--noname` and `--name False` become `--name` and `--name=false`. Throws Error on a flag that
+/// the command does not have. Nothing after `--` is a flag.
 std::vector<std::string> NormalizeArguments(const std::vector<std::string>& arguments,
                                             const CLI::App& app,
                                             const std::set<std::string>& booleans) {
@@ -57,6 +64,11 @@ std::vector<std::string> NormalizeArguments(const std::vector<std::string>& argu
   std::vector<std::string> result;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
+    if (argument == "--") {
+      result.insert(result.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i),
+                    arguments.end());
+      break;
+    }
     const std::size_t dashes = argument.starts_with("--") ? 2 : argument.starts_with("-") ? 1 : 0;
     const bool is_flag = dashes > 0 && argument.size() > dashes &&
                          (std::isalpha(static_cast<unsigned char>(argument[dashes])) != 0);
@@ -75,42 +87,43 @@ std::vector<std::string> NormalizeArguments(const std::vector<std::string>& argu
       name = name.substr(2);
       value = "=false";
     } else if (booleans.contains(name) && value.empty() && i + 1 < arguments.size() &&
-               IsBooleanWord(arguments[i + 1])) {
+               ParseBoolean(arguments[i + 1])) {
       value = "=" + arguments[++i];
+    }
+    if (booleans.contains(name) && !value.empty()) {
+      const std::optional<bool> parsed = ParseBoolean(value.substr(1));
+      if (!parsed) {
+        throw Error(fmt::format("{}: expected true or false, got {}", name, value.substr(1)));
+      }
+      value = *parsed ? "=true" : "=false";
     }
     if (!names.contains(name)) {
       throw Error(
           fmt::format("unknown flag --{}; the nearest is --{}", name, Nearest(names, name)));
     }
     if (value.empty() && !booleans.contains(name) && name != "help") {
-      const std::string next = i + 1 < arguments.size() ? arguments[i + 1] : "";
+      if (i + 1 == arguments.size()) {
+        throw Error(fmt::format("{}: expected a value, got none", name));
+      }
+      const std::string& next = arguments[++i];
       const std::string next_name =
           next.starts_with("--") ? next.substr(2, next.find('=') - 2) : "";
-      if (next.empty() || names.contains(next_name)) {
-        throw Error(fmt::format("--{}: expected a value, got {}", name,
-                                next.empty() ? "none" : "the flag " + next));
+      if (names.contains(next_name)) {
+        throw Error(fmt::format("{}: expected a value, got the flag {}", name, next));
       }
-      value = "=" + arguments[++i];
+      value = "=" + next;
+    }
+    if (value == "=") {
+      if (app.get_option("--" + name)->get_type_name() != "TEXT") {
+        throw Error(fmt::format("{}: expected a number, got an empty text", name));
+      }
+      // CLI11 takes `--name=` for a flag without a value.
+      result.insert(result.end(), {"--" + name, ""});
+      continue;
     }
     result.push_back("--" + name + value);
   }
   return result;
-}
-
-/// What was expected and found, from CLI11's "Could not convert: --name = value".
-std::string ConversionMessage(const CLI::App& app, const std::string& message) {
-  const std::size_t begin = message.find("--");
-  const std::size_t end = message.find(" = ");
-  if (begin == std::string::npos || end == std::string::npos || end < begin) return message;
-  const std::string name = message.substr(begin, end - begin);
-  const CLI::Option* option = app.get_option_no_throw(name);
-  const std::string type = option == nullptr ? "" : option->get_type_name();
-  return fmt::format("{}: expected {}, got {}", name.substr(2),
-                     type == "INT"     ? "an integer"
-                     : type == "UINT"  ? "an integer of 0 or more"
-                     : type == "FLOAT" ? "a number"
-                                       : "a valid value",
-                     message.substr(end + 3));
 }
 
 /// Parses a command's arguments; false when help was asked for and printed.
@@ -123,10 +136,9 @@ bool Parse(Flags& flags, const std::vector<std::string>& arguments) {
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", flags.app().help());
     return false;
-  } catch (const CLI::ConversionError& error) {
-    throw Error(ConversionMessage(flags.app(), error.what()));
   } catch (const CLI::ParseError& error) {
-    throw Error(error.what());
+    const std::string message = error.what();
+    throw Error(message.substr(std::min(message.find_first_not_of('-'), message.size())));
   }
   return true;
 }
@@ -197,15 +209,17 @@ std::string Usage() {
 /// Prints what the library throws as one line.
 template <typename Body>
 int Guard(const char* program, Body body) {
+  std::string message;
   try {
     return body();
-  } catch (const Error& error) {
-    fmt::print(stderr, "{}: {}\n", program, error.what());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "{}: out of host memory\n", program);
+    message = "out of host memory";
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", program, error.what());
+    message = error.what();
   }
+  std::fflush(stdout);
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  fmt::print(stderr, "{}: {}\n", program, message);
   return 2;
 }
 

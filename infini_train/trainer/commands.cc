@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -12,6 +11,7 @@
 #include "infini_train/models/model.h"
 #include "infini_train/trainer/sampler.h"
 #include "infini_train/trainer/setup.h"
+#include "infini_train/trainer/stop_strings.h"
 
 namespace infini_train::trainer {
 namespace {
@@ -31,6 +31,7 @@ void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
   RequirePositive("max_new_tokens", options.max_new_tokens);
   RequirePositive("num_samples", options.num_samples);
   CheckSamplingOptions(options.sampling);
+  const StopStrings no_stop_yet(options.stop);
   ApplyNumThreads(options.num_threads);
   const std::optional<DataType> autocast_dtype = ParseAutocast(options.dtype);
   const std::filesystem::path path = ResolveModelPath(options.model);
@@ -50,59 +51,30 @@ void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
       static_cast<std::int32_t>(model.config.bos_token_id));
   std::vector<std::string> prompts = options.prompt;
   if (prompts.empty()) prompts.emplace_back();
+  std::vector<std::vector<std::int64_t>> prompt_tokens;
+  for (const std::string& prompt : prompts) {
+    prompt_tokens.push_back(EncodePrompt(*tokenizer, prompt, model.config.transformer.vocab_size));
+  }
   const Autocast autocast(autocast_dtype);
   Generator generator(options.sampling.seed);
+  const auto print = [out](const std::string& text) {
+    fmt::print(out, "{}", text);
+    std::fflush(out);
+  };
   const std::size_t total = prompts.size() * static_cast<std::size_t>(options.num_samples);
   std::size_t number = 0;
-  for (const std::string& prompt : prompts) {
-    std::vector<std::int64_t> tokens;
-    for (const std::int32_t id : tokenizer->Encode(prompt, true)) {
-      if (id >= model.config.transformer.vocab_size) {
-        throw Error(
-            fmt::format("token {} of the prompt is not below the model's vocabulary of {}; is "
-                        "this its tokenizer ({})?",
-                        id, model.config.transformer.vocab_size, tokenizer->name()));
-      }
-      tokens.push_back(id);
-    }
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
     for (std::int64_t sample = 0; sample < options.num_samples; ++sample) {
       if (total > 1) fmt::print(out, "--- {}/{} ---\n", ++number, total);
-      fmt::print(out, "{}", prompt);
-      std::fflush(out);
+      print(prompts[i]);
       StreamingDecoder decoder(tokenizer);
-      std::string text;
-      std::size_t printed = 0;
-      // Text that may be the beginning of a stop string waits until it is decided.
-      std::size_t longest_stop = 0;
-      for (const std::string& stop : options.stop)
-        longest_stop = std::max(longest_stop, stop.size());
-      const auto print_up_to = [&](std::size_t end) {
-        if (end > printed) {
-          fmt::print(out, "{}", std::string_view(text).substr(printed, end - printed));
-          std::fflush(out);
-          printed = end;
-        }
-      };
-      bool stopped = false;
-      Generate(model, tokens, start_token, options.max_new_tokens, stop_tokens, options.sampling,
-               generator, [&](std::int64_t token) {
-                 text += decoder.Push(static_cast<std::int32_t>(token));
-                 std::size_t found = std::string::npos;
-                 for (const std::string& stop : options.stop)
-                   found = std::min(found, text.find(stop));
-                 if (found != std::string::npos) {
-                   print_up_to(found);
-                   stopped = true;
-                   return false;
-                 }
-                 if (text.size() >= longest_stop) print_up_to(text.size() - longest_stop);
-                 return true;
+      StopStrings stop = no_stop_yet;
+      Generate(model, prompt_tokens[i], start_token, options.max_new_tokens, stop_tokens,
+               options.sampling, generator, [&](std::int64_t token) {
+                 print(stop.Push(decoder.Push(static_cast<std::int32_t>(token))));
+                 return !stop.found();
                });
-      if (!stopped) {
-        text += decoder.Finish();
-        print_up_to(text.size());
-      }
-      fmt::print(out, "\n");
+      print(stop.Push(decoder.Finish()) + stop.Finish() + "\n");
     }
   }
 }

@@ -20,7 +20,7 @@ bool AllFinite(const Tensor& tensor) {
 std::string FindNonFinite(const models::Model& model, const Tensor& ids, const Tensor& targets) {
   const nn::NamedTensors parameters = model.module->NamedParameters();
   for (const auto& [name, parameter] : parameters) {
-    if (!AllFinite(parameter)) return fmt::format("in parameter {}", name);
+    if (!AllFinite(parameter)) return fmt::format("parameter {}", name);
   }
   std::string place;
   std::vector<std::pair<nn::Module*, int>> hooks;
@@ -28,7 +28,7 @@ std::string FindNonFinite(const models::Model& model, const Tensor& ids, const T
     const int id = module->RegisterForwardHook(
         [&place, name = name](nn::Module&, const Tensor&, const Tensor& output) {
           if (place.empty() && IsFloatingPoint(output.dtype()) && !AllFinite(output)) {
-            place = fmt::format("in the output of {}", name.empty() ? "the model" : name);
+            place = fmt::format("the output of {}", name.empty() ? "the model" : name);
           }
           return Tensor();
         });
@@ -39,16 +39,16 @@ std::string FindNonFinite(const models::Model& model, const Tensor& ids, const T
   for (const auto& [module, id] : hooks)
     module->RemoveHook(id);
   if (!place.empty()) return place;
-  if (!AllFinite(loss)) return "in the cross-entropy";
+  if (!AllFinite(loss)) return "the cross-entropy";
   Backward(loss);
   for (const auto& [name, parameter] : parameters) {
     if (parameter.grad().defined() && !AllFinite(parameter.grad())) {
-      place = fmt::format("in the gradient of {}", name);
+      place = fmt::format("the gradient of {}", name);
       break;
     }
   }
   model.module->ZeroGrad();
-  return place.empty() ? "not again on the same data" : place;
+  return place;
 }
 
 }  // namespace infini_train::trainer

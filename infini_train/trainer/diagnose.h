@@ -2,17 +2,19 @@
 
 #include <string>
 
+#include "infini_train/core/api.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/models/model.h"
 
 namespace infini_train::trainer {
 
 /// Whether every element is finite. Synchronises.
-bool AllFinite(const Tensor& tensor);
+INFINI_TRAIN_API bool AllFinite(const Tensor& tensor);
 
-/// Runs the model on ids [B, T] once more and says where a value that is not finite first appears:
-/// in a parameter, else in the output of which module, else in the loss or the gradient of which
-/// parameter.
-std::string FindNonFinite(const models::Model& model, const Tensor& ids, const Tensor& targets);
+/// Runs the model on ids [B, T] once more and names where a value that is not finite first appears:
+/// a parameter, else the output of a module, else the cross-entropy or the gradient of a parameter.
+/// Empty if nowhere.
+INFINI_TRAIN_API std::string FindNonFinite(const models::Model& model, const Tensor& ids,
+                                           const Tensor& targets);
 
 }  // namespace infini_train::trainer

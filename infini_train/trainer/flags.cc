@@ -1,6 +1,11 @@
 #include "infini_train/trainer/flags.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <functional>
+#include <type_traits>
 
 namespace infini_train::trainer {
 namespace {
@@ -25,6 +30,19 @@ std::vector<std::string> SplitNames(const std::string& names) {
   return result;
 }
 
+/// What is wrong with the text of a number; empty if nothing is.
+template <typename T>
+std::string CheckNumber(const std::string& text) {
+  T value;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && rest == end) return "";
+  const char* expected = std::is_floating_point_v<T> ? "a number"
+                         : std::is_unsigned_v<T>     ? "an integer of 0 or more"
+                                                     : "an integer";
+  return fmt::format("expected {}, got {}", expected, text.empty() ? "nothing" : text);
+}
+
 }  // namespace
 
 Flags::Flags(const std::string& program, const std::string& description)
@@ -36,10 +54,13 @@ Flags::~Flags() = default;
 
 template <typename T>
 void Flags::AddValue(const std::string& name, T& value, const std::string& help) {
-  app_->add_option(OptionNames(name), value, help)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->capture_default_str()
-      ->group(section_);
+  CLI::Option* option = app_->add_option(OptionNames(name), value, help)
+                            ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+                            ->capture_default_str()
+                            ->group(section_);
+  if constexpr (std::is_arithmetic_v<T>) {
+    option->check(std::function<std::string(const std::string&)>(&CheckNumber<T>));
+  }
 }
 
 void Flags::Add(const std::string& name, std::string& value, const std::string& help) {
@@ -162,12 +183,12 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
   flags.Add("load_optimizer_state", o.load_optimizer_state, "restore the optimizer when resuming");
 
   flags.Section("Parallelism (this version trains on one device)");
-  flags.Add("nthread_per_process", o.nthread_per_process, "devices of a process");
-  flags.Add("tensor_parallel", o.tensor_parallel, "");
-  flags.Add("sequence_parallel", o.sequence_parallel, "");
-  flags.Add("pipeline_parallel", o.pipeline_parallel, "");
-  flags.Add("virtual_pipeline_parallel", o.virtual_pipeline_parallel, "");
-  flags.Add("zero_stage", o.zero_stage, "");
+  flags.Add("nthread_per_process", o.nthread_per_process, "devices of a process; 1 only");
+  flags.Add("tensor_parallel", o.tensor_parallel, "1 only");
+  flags.Add("sequence_parallel", o.sequence_parallel, "false only");
+  flags.Add("pipeline_parallel", o.pipeline_parallel, "1 only");
+  flags.Add("virtual_pipeline_parallel", o.virtual_pipeline_parallel, "1 only");
+  flags.Add("zero_stage", o.zero_stage, "0 only");
 }
 
 void AddTokenizeFlags(Flags& flags, TokenizeCommandOptions& o) {
@@ -188,13 +209,13 @@ void AddGenerateFlags(Flags& flags, GenerateOptions& o) {
   flags.Add("model", o.model, "model folder, checkpoint file, or folder of checkpoints");
   flags.Add("tokenizer", o.tokenizer, "default: the one in the model's folder");
   flags.Add("prompt", o.prompt, "text to continue; may be repeated");
-  flags.Add("max_new_tokens", o.max_new_tokens, "");
+  flags.Add("max_new_tokens", o.max_new_tokens, "most tokens of a continuation");
   flags.Add("num_samples", o.num_samples, "continuations of each prompt");
   flags.Add("stop", o.stop, "text that ends a continuation; may be repeated");
   flags.Add("temperature", o.sampling.temperature, "0 takes the most likely token");
   flags.Add("top_k", o.sampling.top_k, "draw from the k most likely tokens; 0 for all");
   flags.Add("top_p", o.sampling.top_p, "draw from the fewest tokens that reach this probability");
-  flags.Add("seed", o.sampling.seed, "");
+  flags.Add("seed", o.sampling.seed, "of the draws");
   flags.Add("device", o.device, "cpu, cuda[:N], a provider's name, or auto");
   flags.Add("dtype", o.dtype, "float32 or bfloat16");
   flags.Add("num_threads", o.num_threads, "CPU threads; 0 for all");

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "infini_train/core/device/device_guard.h"
@@ -82,8 +83,14 @@ void InfoCommand(const InfoOptions& options, std::FILE* out) {
   }
   if (std::filesystem::is_regular_file(options.path) && LooksLikeTokens(options.path)) {
     const TokenShard shard(options.path);
-    std::vector<std::int64_t> tokens(static_cast<std::size_t>(shard.size()));
-    const std::int64_t largest = shard.Read(0, tokens);
+    std::int64_t largest = -1;
+    std::vector<std::int64_t> block(std::size_t{1} << 20);
+    for (std::int64_t begin = 0; begin < shard.size();
+         begin += static_cast<std::int64_t>(block.size())) {
+      const auto left = static_cast<std::size_t>(shard.size() - begin);
+      if (left < block.size()) block.resize(left);
+      largest = std::max(largest, shard.Read(begin, block));
+    }
     fmt::print(out, "{}: {} tokens of {} bytes, largest id {}\n", options.path, shard.size(),
                TokenSize(shard.type()), largest);
     return;

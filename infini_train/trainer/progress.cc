@@ -1,6 +1,7 @@
 #include "infini_train/trainer/progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace infini_train::trainer {
@@ -11,8 +12,7 @@ std::string FormatStep(const StepReport& r) {
   constexpr std::size_t kMegabyte = 1 << 20;
   return fmt::format(
       "step {:4}/{} | train loss {:.6f} | norm {:.4f} | lr {:.2e} | ({:.2f} ms | {:.0f} tok/s{} | "
-      "peak "
-      "used: {:5} MB | peak reserved: {:5} MB, DP=1, TP=1, SP=1, PP=1)",
+      "peak used: {:5} MB | peak reserved: {:5} MB, DP=1, TP=1, SP=1, PP=1)",
       r.step, r.total, r.loss, r.grad_norm, r.learning_rate, r.milliseconds, r.tokens_per_second(),
       utilisation, r.peak_used / kMegabyte, r.peak_reserved / kMegabyte);
 }
@@ -25,11 +25,30 @@ std::string FormatDuration(double seconds) {
                    : fmt::format("{:02}:{:02}", minutes, total % 60);
 }
 
+namespace {
+
+/// What matters most of a step, for narrow terminals.
+std::string FormatStepBriefly(const StepReport& r) {
+  return fmt::format("step {}/{} | loss {:.4f} | lr {:.2e} | {:.0f} tok/s", r.step, r.total, r.loss,
+                     r.learning_rate, r.tokens_per_second());
+}
+
+/// Characters that fit on a line of the terminal behind a file.
+std::size_t TerminalWidth(std::FILE* file) {
+  struct winsize size = {};
+  constexpr std::size_t kUsualWidth = 80;
+  return ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsualWidth;
+}
+
+}  // namespace
+
 ProgressPrinter::ProgressPrinter(std::FILE* out) : out_(out), terminal_(isatty(fileno(out)) == 1) {}
 
 void ProgressPrinter::Step(const StepReport& report, bool log) {
   if (terminal_) {
-    Transient(fmt::format("{} | ETA {}", FormatStep(report), FormatDuration(report.seconds_left)));
+    const std::string eta = " | ETA " + FormatDuration(report.seconds_left);
+    const std::string text = FormatStep(report) + eta;
+    Transient(text.size() < TerminalWidth(out_) ? text : FormatStepBriefly(report) + eta);
   } else if (log) {
     fmt::print(out_, "{}\n", FormatStep(report));
   }
@@ -38,7 +57,8 @@ void ProgressPrinter::Step(const StepReport& report, bool log) {
 
 void ProgressPrinter::Transient(const std::string& text) {
   if (!terminal_) return;
-  fmt::print(out_, "\r\033[K{}", text);
+  // A line that wraps could not be rewritten.
+  fmt::print(out_, "\r\033[K{}", text.substr(0, TerminalWidth(out_) - 1));
   std::fflush(out_);
   line_open_ = true;
 }
@@ -50,7 +70,10 @@ void ProgressPrinter::Line(const std::string& text) {
 }
 
 void ProgressPrinter::Finish() {
-  if (line_open_) fmt::print(out_, "\n");
+  if (line_open_) {
+    fmt::print(out_, "\n");
+    std::fflush(out_);
+  }
   line_open_ = false;
 }
 

@@ -1,17 +1,18 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <string>
+
+#include "infini_train/core/api.h"
 
 namespace infini_train::trainer {
 
 /// One optimizer step as reported.
 struct StepReport {
-  std::int64_t step = 0;   ///< counted from 1
-  std::int64_t total = 0;  ///< steps of the whole run; an estimate where time is the limit
-  double seconds_left = 0.0;
+  std::int64_t step = 0;      ///< counted from 1
+  std::int64_t total = 0;     ///< steps of the whole run; an estimate where time is the limit
+  double seconds_left = 0.0;  ///< of the run, by the pace so far
   double loss = 0.0;
   double grad_norm = 0.0;
   double learning_rate = 0.0;
@@ -28,13 +29,14 @@ struct StepReport {
 
 /// "step    1/10 | train loss 4.370000 | norm 1.2345 | lr 1.00e-04 | (12.34 ms | 20746 tok/s | peak
 /// used:    12 MB | peak reserved:    16 MB, DP=1, TP=1, SP=1, PP=1)"
-std::string FormatStep(const StepReport& report);
+INFINI_TRAIN_API std::string FormatStep(const StepReport& report);
 
 /// "1:02:03" or "02:03".
-std::string FormatDuration(double seconds);
+INFINI_TRAIN_API std::string FormatDuration(double seconds);
 
-/// Prints steps: on a terminal one line that is rewritten, with the time left; else a line a step.
-class ProgressPrinter {
+/// Prints steps: on a terminal one line that is rewritten, with the time left, and shortened to the
+/// terminal's width; else a line a step.
+class INFINI_TRAIN_API ProgressPrinter {
  public:
   explicit ProgressPrinter(std::FILE* out);
 

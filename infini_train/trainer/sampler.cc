@@ -50,7 +50,13 @@ void CheckSamplingOptions(const SamplingOptions& options) {
 
 std::int64_t SampleToken(std::span<const float> logits, const SamplingOptions& options,
                          double uniform) {
+  if (logits.empty()) throw Error("expected logits to choose a token from, got none");
   const auto most_likely = std::max_element(logits.begin(), logits.end());
+  // A NaN hides from comparisons, the largest one included.
+  if (!std::isfinite(*most_likely) ||
+      std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
+    throw Error("expected finite logits to choose a token from; the model gives NaN or infinity");
+  }
   if (options.temperature == 0.0) return most_likely - logits.begin();
   std::vector<std::int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -101,8 +107,10 @@ void Generate(const models::Model& model, const std::vector<std::int64_t>& promp
   const nn::TransformerConfig& config = model.config.transformer;
   const std::int64_t positions = config.max_position_embeddings;
   const auto prompt_length = static_cast<std::int64_t>(tokens.size());
-  const std::int64_t capacity = std::min(positions, prompt_length + max_new_tokens);
-  nn::KeyValueCache cache(config.num_hidden_layers, capacity);
+  const std::int64_t capacity =
+      prompt_length +
+      std::min(max_new_tokens, std::max<std::int64_t>(positions - prompt_length, 0));
+  nn::KeyValueCache cache(config.num_hidden_layers, std::min(capacity, positions));
   std::size_t done = 0;
   for (std::int64_t i = 0; i < max_new_tokens; ++i) {
     if (static_cast<std::int64_t>(tokens.size()) > positions) {

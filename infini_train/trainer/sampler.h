@@ -16,9 +16,10 @@ namespace infini_train::trainer {
 /// Throws Error unless temperature and top_k are not negative and 0 < top_p <= 1.
 INFINI_TRAIN_API void CheckSamplingOptions(const SamplingOptions& options);
 
-/// Chooses a token from logits (any real numbers). Temperature 0 takes the most likely one.
-/// Otherwise probabilities are softmax(logits / temperature), cut to the top_k most likely (0: all)
-/// and then to the fewest that reach top_p together, and drawn from with `uniform` in [0, 1).
+/// Chooses a token from logits (real numbers or -infinity; Error on others, or if all are).
+/// Temperature 0 takes the most likely one. Otherwise probabilities are softmax(logits /
+/// temperature), cut to the top_k most likely (0: all) and then to the fewest that reach top_p
+/// together, and drawn from with `uniform` in [0, 1).
 INFINI_TRAIN_API std::int64_t SampleToken(std::span<const float> logits,
                                           const SamplingOptions& options, double uniform);
 

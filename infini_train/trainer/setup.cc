@@ -47,7 +47,7 @@ void ApplyNumThreads(std::int64_t num_threads) {
 std::filesystem::path ResolveModelPath(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
-    throw Error(fmt::format("{}: no such model folder, checkpoint file or preset", path));
+    throw Error(fmt::format("{}: no such model folder or checkpoint file", path));
   }
   const std::filesystem::path folder(path);
   if (!std::filesystem::is_directory(folder) || std::filesystem::exists(folder / "config.json")) {
@@ -69,6 +69,21 @@ std::shared_ptr<const Tokenizer> LoadOrFindTokenizer(
     if (auto tokenizer = FindTokenizer(folder)) return tokenizer;
   }
   return nullptr;
+}
+
+std::vector<std::int64_t> EncodePrompt(const Tokenizer& tokenizer, const std::string& prompt,
+                                       std::int64_t vocab_size) {
+  std::vector<std::int64_t> tokens;
+  for (const std::int32_t id : tokenizer.Encode(prompt, true)) {
+    if (id >= vocab_size) {
+      throw Error(
+          fmt::format("token {} of the prompt is not below the model's vocabulary of {}; is this "
+                      "its tokenizer ({})?",
+                      id, vocab_size, tokenizer.name()));
+    }
+    tokens.push_back(id);
+  }
+  return tokens;
 }
 
 DeviceBatch ToDevice(const TokenBatch& batch, Device device) {

@@ -37,6 +37,11 @@ std::shared_ptr<const Tokenizer> FindTokenizer(const std::filesystem::path& fold
 std::shared_ptr<const Tokenizer> LoadOrFindTokenizer(
     const std::string& name, const std::vector<std::filesystem::path>& folders);
 
+/// The tokens of a prompt, with those that the tokenizer puts around a text. Throws Error for one
+/// that is not below the model's vocabulary.
+std::vector<std::int64_t> EncodePrompt(const Tokenizer& tokenizer, const std::string& prompt,
+                                       std::int64_t vocab_size);
+
 /// Token ids [batch, sequence] of a batch, on the device.
 struct DeviceBatch {
   Tensor inputs;

@@ -14,8 +14,8 @@ void Require(bool condition, std::string_view flag, std::string_view expected, c
   if (!condition) throw Error(fmt::format("{}: expected {}, got {}", flag, expected, found));
 }
 
-models::ModelConfig ConfigOf(const std::string& model) {
-  if (const models::Preset* preset = models::FindPreset(model)) return preset->config;
+/// The folder or file of a model that is no preset.
+std::filesystem::path FindModel(const std::string& model) {
   std::error_code error;
   if (!std::filesystem::exists(model, error)) {
     std::string names;
@@ -24,7 +24,12 @@ models::ModelConfig ConfigOf(const std::string& model) {
     throw Error(fmt::format("model: {} is no folder, checkpoint file or preset; presets are{}",
                             model, names));
   }
-  return models::LoadModelConfig(ResolveModelPath(model));
+  return ResolveModelPath(model);
+}
+
+models::ModelConfig ConfigOf(const std::string& model) {
+  if (const models::Preset* preset = models::FindPreset(model)) return preset->config;
+  return models::LoadModelConfig(FindModel(model));
 }
 
 }  // namespace
@@ -36,13 +41,22 @@ std::int64_t CheckTrainOptions(const TrainOptions& o) {
       {"sequence_length", o.sequence_length},
       {"recompute_num_layers", o.recompute_num_layers},
       {"text_length", o.text_length}};
-  for (const auto& [flag, value] : positive)
-    Require(value > 0, flag, "a positive number", value);
+  // Products of two such numbers stay in 64 bits.
+  for (const auto& [flag, value] : positive) {
+    Require(value > 0 && value < (std::int64_t{1} << 31), flag, "a positive 31-bit number", value);
+  }
   const std::pair<const char*, std::int64_t> not_negative[] = {
-      {"num_iteration", o.num_iteration}, {"total_batch_size", o.total_batch_size},
-      {"log_interval", o.log_interval},   {"val_loss_every", o.val_loss_every},
-      {"val_max_steps", o.val_max_steps}, {"freq_generate_txt", o.sample_every},
-      {"save_interval", o.save_interval}, {"max_checkpoint_keep", o.max_checkpoint_keep}};
+      {"num_iteration", o.num_iteration},
+      {"total_batch_size", o.total_batch_size},
+      {"log_interval", o.log_interval},
+      {"val_loss_every", o.val_loss_every},
+      {"val_max_steps", o.val_max_steps},
+      {"freq_generate_txt", o.sample_every},
+      {"save_interval", o.save_interval},
+      {"lr_warmup_iters", o.lr_warmup_iters},
+      {"lr_decay_iters", o.lr_decay_iters},
+      {"lr_stable_iters", o.lr_stable_iters},
+      {"max_checkpoint_keep", o.max_checkpoint_keep}};
   for (const auto& [flag, value] : not_negative)
     Require(value >= 0, flag, "0 or more", value);
   const std::pair<const char*, double> real_not_negative[] = {
@@ -108,7 +122,7 @@ std::filesystem::path WeightsPath(const TrainOptions& options,
   if (!resume_from.empty()) return resume_from;
   if (!options.llmc_filepath.empty()) return options.llmc_filepath;
   const std::string& model = options.model.empty() ? options.default_model : options.model;
-  return models::FindPreset(model) != nullptr ? std::filesystem::path() : ResolveModelPath(model);
+  return models::FindPreset(model) != nullptr ? std::filesystem::path() : FindModel(model);
 }
 
 models::ModelConfig ChooseModelConfig(const TrainOptions& options,

@@ -10,8 +10,6 @@
 #include <memory>
 #include <optional>
 
-#include "infini_train/autograd/backward.h"
-#include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/checkpoint/training_checkpoint.h"
 #include "infini_train/core/device/allocator.h"
@@ -27,6 +25,7 @@
 #include "infini_train/trainer/setup.h"
 #include "infini_train/trainer/signals.h"
 #include "infini_train/trainer/train_checks.h"
+#include "infini_train/trainer/train_step.h"
 
 namespace infini_train::trainer {
 namespace {
@@ -47,13 +46,15 @@ class Trainer {
   struct StepResult {
     double loss = 0.0;
     double grad_norm = 0.0;
-    std::int64_t num_targets = 0;
+    bool skipped = false;  ///< no target counted
   };
 
   void LoadData(std::int64_t vocab_size);
   void Resume(const std::filesystem::path& folder);
-  StepResult TrainStep(double learning_rate);
-  [[noreturn]] void ReportNonFinite(double loss, const std::vector<TokenBatch>& batches);
+  /// `step` is counted from 1.
+  StepResult TrainStep(std::int64_t step, double learning_rate);
+  [[noreturn]] void ReportNonFinite(std::int64_t step, double loss,
+                                    const std::vector<TokenBatch>& batches);
   std::vector<TokenBatch> NextBatches();
   /// Share of the time limit that is used up; 0 without a limit.
   double TimeUsed() const;
@@ -62,6 +63,7 @@ class Trainer {
   StepReport MakeReport(std::int64_t step, const StepResult& result, double learning_rate,
                         double seconds);
   void Validate(std::int64_t step);
+  void PrepareSamples(std::int64_t vocab_size);
   void Sample(std::int64_t step);
   void Save(std::int64_t step);
   void WriteMetrics(std::int64_t step, const Metrics& metrics);
@@ -82,6 +84,7 @@ class Trainer {
   std::unique_ptr<DataLoader> loader_;
   std::optional<EvaluationBatches> validation_;
   std::optional<std::vector<TokenBatch>> only_batches_;
+  std::vector<std::int64_t> sample_prompt_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
   std::int64_t first_step_ = 0;
   Clock::time_point start_;
@@ -117,6 +120,7 @@ Trainer::Trainer(const TrainOptions& options, std::FILE* out)
       ChooseModelConfig(options_, resume_from, tokenizer_ ? tokenizer_->vocab_size() : 0);
   CheckFits(options_, config);
   LoadData(config.transformer.vocab_size);
+  if (options_.sample_every > 0) PrepareSamples(config.transformer.vocab_size);
 
   const nn::TensorOptions placement{device_, DataType::kFloat32};
   const std::filesystem::path weights = WeightsPath(options_, resume_from);
@@ -160,6 +164,18 @@ void Trainer::LoadData(std::int64_t vocab_size) {
   }
 }
 
+void Trainer::PrepareSamples(std::int64_t vocab_size) {
+  if (!tokenizer_) {
+    throw Error(
+        "freq_generate_txt: expected a tokenizer (--tokenizer, or beside the data), found "
+        "none");
+  }
+  sample_prompt_ = EncodePrompt(*tokenizer_, options_.prompt, vocab_size);
+  if (!sample_prompt_.empty()) return;
+  const std::int64_t start = tokenizer_->document_delimiter().value_or(0);
+  sample_prompt_.push_back(start < vocab_size ? start : 0);
+}
+
 void Trainer::Resume(const std::filesystem::path& folder) {
   const checkpoint::TrainingState state = checkpoint::LoadTrainingState(folder);
   if (options_.load_optimizer_state) {
@@ -189,48 +205,37 @@ std::vector<TokenBatch> Trainer::NextBatches() {
   return batches;
 }
 
-void Trainer::ReportNonFinite(double loss, const std::vector<TokenBatch>& batches) {
+void Trainer::ReportNonFinite(std::int64_t step, double loss,
+                              const std::vector<TokenBatch>& batches) {
   std::string place;
   for (const TokenBatch& batch : batches) {
     const auto [inputs, targets] = ToDevice(batch, device_);
     const Autocast autocast(autocast_);
     place = FindNonFinite(model_, inputs, targets);
-    if (!place.starts_with("not")) break;
+    if (!place.empty()) break;
   }
   progress_.Finish();
-  throw Error(fmt::format(
-      "step {}: {}; it first appears {}{}", optimizer_->step() + 1,
-      std::isfinite(loss) ? "a gradient is not finite" : fmt::format("the loss is {}", loss), place,
-      saved_to_.empty() ? "" : "; last checkpoint: " + saved_to_));
+  throw Error(
+      fmt::format("step {}: expected finite numbers, but {}; {}{}", step,
+                  std::isfinite(loss) ? "the gradient is not" : fmt::format("the loss is {}", loss),
+                  place.empty() ? "all are finite when the step is run again"
+                                : fmt::format("the first that is not finite is in {}", place),
+                  saved_to_.empty() ? "" : "; last checkpoint: " + saved_to_));
 }
 
-Trainer::StepResult Trainer::TrainStep(double learning_rate) {
+Trainer::StepResult Trainer::TrainStep(std::int64_t step, double learning_rate) {
   const std::vector<TokenBatch> batches = NextBatches();
-  StepResult result;
-  for (const TokenBatch& batch : batches)
-    result.num_targets += batch.num_targets;
   optimizer_->ZeroGrad();
-  // One mean over all targets of the step, however they are spread over micro-batches.
-  const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(result.num_targets, 1));
-  Tensor total;
-  for (const TokenBatch& batch : batches) {
-    if (batch.num_targets == 0) continue;
-    const auto [inputs, targets] = ToDevice(batch, device_);
-    Tensor loss;
-    {
-      const Autocast autocast(autocast_);
-      loss = model_.module->Loss(inputs, targets, scale);
-    }
-    Backward(loss);
-    const NoGrad no_grad;
-    total = total.defined() ? total + loss.Detach() : loss.Detach();
+  const Tensor loss = AccumulateGradients(model_, batches, autocast_);
+  if (!loss.defined()) {
+    // Without gradients only the optimizer's count of steps goes on, as the run's does.
+    optimizer_->Step(learning_rate);
+    return {.skipped = true};
   }
-  if (!total.defined()) return result;
   const optim::GradientNorm norm = optim::ComputeGradientNorm(parameters_, options_.grad_clip);
-  result.loss = total.Item();
-  result.grad_norm = norm.norm.Item();
+  const StepResult result = {.loss = loss.Item(), .grad_norm = norm.norm.Item()};
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    ReportNonFinite(result.loss, batches);
+    ReportNonFinite(step, result.loss, batches);
   }
   optimizer_->Step(learning_rate, norm.factor);
   return result;
@@ -245,18 +250,14 @@ void Trainer::Validate(std::int64_t step) {
 }
 
 void Trainer::Sample(std::int64_t step) {
-  if (!tokenizer_) return;
-  std::vector<std::int64_t> prompt;
-  for (const std::int32_t id : tokenizer_->Encode(options_.prompt, true))
-    prompt.push_back(id);
   Generator generator(options_.seed + static_cast<std::uint64_t>(step));
-  const std::int64_t start = tokenizer_->document_delimiter().value_or(0);
   StreamingDecoder decoder(tokenizer_);
   std::string text = options_.prompt;
   const Autocast autocast(autocast_);
   model_.module->Train(false);
-  Generate(model_, prompt, start, options_.text_length - static_cast<std::int64_t>(prompt.size()),
-           {}, SamplingOptions{}, generator, [&](std::int64_t token) {
+  Generate(model_, sample_prompt_, -1,
+           options_.text_length - static_cast<std::int64_t>(sample_prompt_.size()), {},
+           SamplingOptions{}, generator, [&](std::int64_t token) {
              text += decoder.Push(static_cast<std::int32_t>(token));
              return true;
            });
@@ -290,9 +291,9 @@ void Trainer::WriteMetrics(std::int64_t step, const Metrics& metrics) {
 }
 
 std::string Trainer::ResumeHint() const {
-  return saved_to_.empty()
-             ? "nothing was saved: no --save was given"
-             : fmt::format("go on with the same command and --load {}", options_.save);
+  if (options_.save.empty()) return "nothing was saved: no --save was given";
+  if (saved_to_.empty()) return "nothing was saved: no step was made";
+  return fmt::format("go on with the same command and --load {}", options_.save);
 }
 
 double Trainer::TimeUsed() const {
@@ -361,10 +362,9 @@ int Trainer::Run() {
     allocator::ResetPeakStats(device_);
     const Clock::time_point step_start = Clock::now();
     const double learning_rate = LearningRate(step);
-    const StepResult result = TrainStep(learning_rate);
-    ++step;
+    const StepResult result = TrainStep(++step, learning_rate);
     const StepReport report = MakeReport(step, result, learning_rate, SecondsSince(step_start));
-    if (result.num_targets == 0) {
+    if (result.skipped) {
       progress_.Line(fmt::format("step {:4} | skipped: no target counts", step));
     }
     const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };

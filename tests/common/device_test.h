@@ -114,7 +114,7 @@ void ExpectSameBits(const Tensor& a, const Tensor& b);
 }  // namespace test
 
 /// Base of suites that must hold on every device.
-class DeviceTest : public testing::TestWithParam<Device> {
+class DeviceTest : public ::testing::TestWithParam<Device> {
  protected:
   static Device device() { return GetParam(); }
 };
@@ -131,7 +131,7 @@ class DeviceTest : public testing::TestWithParam<Device> {
   INFINI_TRAIN_INSTANTIATE_NAMED(device_name, Suite)
 #define INFINI_TRAIN_INSTANTIATE_NAMED(device_name, Suite) \
   INSTANTIATE_TEST_SUITE_P(device_name, Suite,             \
-                           testing::Values(::infini_train::test::DeviceNamed(#device_name)))
+                           ::testing::Values(::infini_train::test::DeviceNamed(#device_name)))
 
 namespace test {
 

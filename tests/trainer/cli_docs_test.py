@@ -1,0 +1,55 @@
+"""Checks that docs/cli.md and docs/cli.zh-CN.md list exactly the flags that the program has.
+
+Usage: cli_docs_test.py PROGRAM DOCS_FOLDER
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+COMMANDS = ("tokenize", "train", "generate", "evaluate", "export", "info")
+
+
+def flags_of_program(program, command):
+    text = subprocess.run(
+        [program, command, "--help"], check=True, capture_output=True, text=True
+    ).stdout
+    # A flag's line begins with its names: "  --tokenizer,--tokenizer_bin TEXT".
+    lines = re.findall(r"^  (?:-h,)?(--\S+)", text, flags=re.MULTILINE)
+    return {name for line in lines for name in re.findall(r"--(\w+)", line)} - {"help"}
+
+
+def flags_of_document(path):
+    """Maps each command to the flags in the first columns of the tables below its heading."""
+    flags = {command: set() for command in COMMANDS}
+    command = None
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if heading := re.match(r"## .*?`infini-train (\w+)`", line):
+            command = heading.group(1)
+        elif line.startswith("## "):
+            command = None
+        elif line.startswith("| `--") and command:
+            flags[command].update(re.findall(r"`--(\w+)`", line.split("|")[1]))
+    return flags
+
+
+def main():
+    program, docs = sys.argv[1], pathlib.Path(sys.argv[2])
+    faults = []
+    for name in ("cli.md", "cli.zh-CN.md"):
+        documented = flags_of_document(docs / name)
+        for command in COMMANDS:
+            real = flags_of_program(program, command)
+            if command != "info" and len(real) < 4:
+                faults.append(f"{command} --help: found only {sorted(real)}")
+            for flag in sorted(real - documented[command]):
+                faults.append(f"docs/{name}: --{flag} of {command} is missing")
+            for flag in sorted(documented[command] - real):
+                faults.append(f"docs/{name}: {command} has no --{flag}")
+    print("\n".join(faults) or "The documentation lists every flag.")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

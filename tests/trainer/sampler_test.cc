@@ -1,0 +1,199 @@
+#include "infini_train/trainer/sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "infini_train/core/error.h"
+#include "tests/core/child_process.h"
+
+namespace infini_train::trainer {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::Pointwise;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+const std::vector<float> kLogits = {1.0f, 3.0f, -kInfinity, 2.0f, 2.0f};
+
+/// How often each token comes up over uniform numbers that are spread evenly.
+std::vector<double> Frequencies(const SamplingOptions& options) {
+  constexpr int kDraws = 20'000;
+  std::vector<double> frequencies(kLogits.size());
+  for (int i = 0; i < kDraws; ++i) {
+    const std::int64_t token = SampleToken(kLogits, options, (i + 0.5) / kDraws);
+    frequencies.at(static_cast<std::size_t>(token)) += 1.0 / kDraws;
+  }
+  return frequencies;
+}
+
+/// softmax(logits / temperature) over the tokens that are kept.
+std::vector<double> Softmax(double temperature, const std::vector<bool>& kept) {
+  std::vector<double> p(kLogits.size());
+  for (std::size_t i = 0; i < p.size(); ++i)
+    p[i] = kept[i] ? std::exp(kLogits[i] / temperature) : 0.0;
+  const double total = std::accumulate(p.begin(), p.end(), 0.0);
+  for (double& value : p)
+    value /= total;
+  return p;
+}
+
+const std::vector<bool> kAll(5, true);
+
+void ExpectFrequencies(const SamplingOptions& options, const std::vector<double>& expected) {
+  EXPECT_THAT(Frequencies(options), Pointwise(DoubleNear(1e-3), expected));
+}
+
+TEST(SampleToken, DrawsFromTheSoftmax) {
+  ExpectFrequencies({}, Softmax(1.0, kAll));
+}
+
+TEST(SampleToken, TemperatureSharpensAndFlattens) {
+  ExpectFrequencies({.temperature = 0.5}, Softmax(0.5, kAll));
+  ExpectFrequencies({.temperature = 5.0}, Softmax(5.0, kAll));
+  ExpectFrequencies({.temperature = 1e-300}, {0, 1, 0, 0, 0});
+}
+
+TEST(SampleToken, TemperatureZeroTakesTheFirstOfTheMostLikely) {
+  ExpectFrequencies({.temperature = 0.0}, {0, 1, 0, 0, 0});
+  EXPECT_EQ(SampleToken(std::vector<float>{1, 5, 5}, {.temperature = 0.0}, 0.99), 1);
+}
+
+TEST(SampleToken, TopKKeepsTheKMostLikely) {
+  ExpectFrequencies({.top_k = 1}, {0, 1, 0, 0, 0});
+  // Of equal ones the first.
+  ExpectFrequencies({.top_k = 2}, Softmax(1.0, {false, true, false, true, false}));
+  ExpectFrequencies({.top_k = 3}, Softmax(1.0, {false, true, false, true, true}));
+  ExpectFrequencies({.top_k = 100}, Softmax(1.0, kAll));
+}
+
+TEST(SampleToken, TopPKeepsTheFewestThatReachIt) {
+  // In order: 0.536, 0.197, 0.197, 0.073.
+  ExpectFrequencies({.top_p = 0.5}, {0, 1, 0, 0, 0});
+  ExpectFrequencies({.top_p = 0.6}, Softmax(1.0, {false, true, false, true, false}));
+  ExpectFrequencies({.top_p = 0.9}, Softmax(1.0, {false, true, false, true, true}));
+  ExpectFrequencies({.top_p = 0.95}, Softmax(1.0, kAll));
+}
+
+TEST(SampleToken, TopPCutsWhatTopKLeaves) {
+  // Of the two that are left the first has 0.731.
+  ExpectFrequencies({.top_k = 2, .top_p = 0.7}, {0, 1, 0, 0, 0});
+}
+
+TEST(SampleToken, TheEndsOfTheUniformRangeAreTokensToo) {
+  EXPECT_EQ(SampleToken(kLogits, {}, 0.0), 1);
+  EXPECT_EQ(SampleToken(kLogits, {}, std::nextafter(1.0, 0.0)), 0);
+}
+
+TEST(SampleToken, RefusesLogitsThatAreNoNumbers) {
+  for (const std::vector<float>& logits : std::vector<std::vector<float>>{
+           {0, kNan, 1}, {kNan, 0}, {kInfinity, 0}, {-kInfinity, -kInfinity}}) {
+    for (const double temperature : {0.0, 1.0}) {
+      EXPECT_ERROR(SampleToken(logits, {.temperature = temperature}, 0.5),
+                   "expected finite logits");
+    }
+  }
+  EXPECT_ERROR(SampleToken({}, {}, 0.5), "expected logits");
+}
+
+TEST(CheckSamplingOptions, SaysExpectedAndFound) {
+  EXPECT_NO_THROW(CheckSamplingOptions({}));
+  EXPECT_ERROR(CheckSamplingOptions({.temperature = -1}),
+               "temperature: expected 0 or more, got -1");
+  EXPECT_ERROR(CheckSamplingOptions({.temperature = std::nan("")}), "got nan");
+  EXPECT_ERROR(CheckSamplingOptions({.top_k = -1}), "top_k: expected 0 or more, got -1");
+  EXPECT_ERROR(CheckSamplingOptions({.top_p = 0}), "top_p: expected 0 < top_p <= 1, got 0");
+  EXPECT_ERROR(CheckSamplingOptions({.top_p = 1.5}), "got 1.5");
+}
+
+class GenerateTest : public ::testing::Test {
+ protected:
+  GenerateTest() {
+    models::ModelConfig config = models::FindPreset("gpt2-nano")->config;
+    nn::TransformerConfig& t = config.transformer;
+    t.vocab_size = 29;
+    t.max_position_embeddings = 12;
+    t.hidden_size = 16;
+    t.num_hidden_layers = 2;
+    t.num_attention_heads = t.num_key_value_heads = 2;
+    t.head_dim = 8;
+    t.intermediate_size = 32;
+    t.initializer_range = 0.5;
+    model_ = models::CreateModel(config, 5);
+    model_.module->Train(false);
+  }
+
+  std::vector<std::int64_t> Run(const std::vector<std::int64_t>& prompt, std::int64_t count,
+                                const SamplingOptions& options = {},
+                                const std::vector<std::int64_t>& stop = {}) {
+    std::vector<std::int64_t> tokens;
+    Generator generator(options.seed);
+    Generate(model_, prompt, start_token_, count, stop, options, generator,
+             [&](std::int64_t token) {
+               tokens.push_back(token);
+               return true;
+             });
+    return tokens;
+  }
+
+  models::Model model_;
+  std::int64_t start_token_ = 0;
+};
+
+TEST_F(GenerateTest, ASeedGivesOneText) {
+  const auto tokens = Run({1, 2}, 8, {.seed = 3});
+  EXPECT_EQ(tokens.size(), 8u);
+  EXPECT_EQ(Run({1, 2}, 8, {.seed = 3}), tokens);
+  EXPECT_NE(Run({1, 2}, 8, {.seed = 4}), tokens);
+}
+
+TEST_F(GenerateTest, GoesOnWhenThePositionsAreFull) {
+  const auto tokens = Run({1, 2, 3}, 40, {.temperature = 0.0});
+  EXPECT_EQ(tokens.size(), 40u);
+  // As long as everything fits, a longer budget changes nothing.
+  const auto start = Run({1, 2, 3}, 9, {.temperature = 0.0});
+  EXPECT_TRUE(std::equal(start.begin(), start.end(), tokens.begin()));
+}
+
+TEST_F(GenerateTest, APromptLongerThanThePositionsKeepsItsEnd) {
+  std::vector<std::int64_t> prompt(30);
+  std::iota(prompt.begin(), prompt.end(), -1);
+  prompt[0] = 0;
+  EXPECT_EQ(Run(prompt, 3, {.temperature = 0.0}),
+            Run({23, 24, 25, 26, 27, 28}, 3, {.temperature = 0.0}));
+  EXPECT_EQ(
+      Run({1}, std::numeric_limits<std::int64_t>::max(), {.seed = 1}, Run({1}, 1, {.seed = 1}))
+          .size(),
+      1u);
+}
+
+TEST_F(GenerateTest, StopsAfterAStopToken) {
+  const auto tokens = Run({1, 2}, 8, {.seed = 3});
+  const auto first = std::find(tokens.begin(), tokens.end(), tokens[2]);
+  EXPECT_EQ(Run({1, 2}, 8, {.seed = 3}, {tokens[2], -1}),
+            std::vector<std::int64_t>(tokens.begin(), first + 1));
+}
+
+TEST_F(GenerateTest, StopsWhenTheReceiverSaysSo) {
+  int calls = 0;
+  Generator generator(1);
+  Generate(model_, {1}, 0, 8, {}, {}, generator, [&](std::int64_t) { return ++calls < 3; });
+  EXPECT_EQ(calls, 3);
+}
+
+TEST_F(GenerateTest, AnEmptyPromptBeginsWithTheStartToken) {
+  start_token_ = 7;
+  EXPECT_EQ(Run({}, 4, {.seed = 2}), Run({7}, 4, {.seed = 2}));
+  start_token_ = -1;
+  EXPECT_ERROR(Run({}, 4), "expected a prompt");
+}
+
+}  // namespace
+}  // namespace infini_train::trainer

@@ -1,0 +1,309 @@
+#include "infini_train/trainer/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "infini_train/core/error.h"
+#include "tests/core/child_process.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace infini_train::trainer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kWeights[] = "/model.safetensors";
+constexpr char kOptimizer[] = "/training/optimizer.safetensors";
+constexpr char kState[] = "/training/state.json";
+
+std::string Checkpoint(const std::string& root, int step) {
+  return root + "/checkpoint_step_" + std::string(step < 10 ? "00000" : "0000") +
+         std::to_string(step);
+}
+
+void ExpectSameCheckpoint(const std::string& a, const std::string& b) {
+  for (const char* file : {kWeights, kOptimizer, kState}) {
+    EXPECT_TRUE(ReadText(a + file) == ReadText(b + file)) << file << " of " << a << " and " << b;
+  }
+}
+
+TrainOptions LongRun(const TinyRun& run) {
+  TrainOptions options = run.Options();
+  options.num_iteration = 20;
+  options.total_batch_size = 32;
+  options.dropout = 0.2;
+  options.lr_decay_style = "cosine";
+  options.lr_warmup_iters = 3;
+  options.lr_decay_iters = 20;
+  options.save = run / "straight";
+  options.metrics_file = run / "straight.jsonl";
+  return options;
+}
+
+void ExpectTenAndTenEqualTwenty(const TinyRun& run, const TrainOptions& twenty) {
+  EXPECT_EQ(RunTrain(twenty).status, 0);
+  TrainOptions ten = twenty;
+  ten.num_iteration = 10;
+  ten.save = run / "resumed";
+  ten.metrics_file = run / "resumed.jsonl";
+  EXPECT_EQ(RunTrain(ten).status, 0);
+  EXPECT_TRUE(std::filesystem::exists(Checkpoint(ten.save, 10)));
+  ten.num_iteration = 20;
+  ten.load = ten.save;
+  EXPECT_THAT(RunTrain(ten).output, HasSubstr("after step 10\n"));
+  ExpectSameCheckpoint(Checkpoint(twenty.save, 20), Checkpoint(ten.save, 20));
+  const auto metrics = ReadMetrics(twenty.metrics_file);
+  EXPECT_EQ(metrics.size(), 20u);
+  EXPECT_EQ(metrics, ReadMetrics(ten.metrics_file));
+}
+
+TEST(Resume, TenAndTenStepsEqualTwenty) {
+  const TinyRun run;
+  ExpectTenAndTenEqualTwenty(run, LongRun(run));
+}
+
+TEST(Resume, TenAndTenStepsEqualTwentyInFileOrderWithMomentumAndAutocast) {
+  const TinyRun run;
+  TrainOptions options = LongRun(run);
+  options.shuffle = false;
+  options.optimizer = "sgd";
+  options.momentum = 0.9;
+  options.dtype = "bfloat16";
+  ExpectTenAndTenEqualTwenty(run, options);
+}
+
+TEST(Resume, WithoutOptimizerStateIsAskedFor) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.save = run / "out";
+  options.save_optimizer_state = false;
+  RunTrain(options);
+  EXPECT_FALSE(std::filesystem::exists(Checkpoint(options.save, 4) + kOptimizer));
+  options.load = options.save;
+  options.num_iteration = 6;
+  EXPECT_ERROR(RunTrain(options), "pass --load_optimizer_state=false to start without");
+  options.load_optimizer_state = false;
+  EXPECT_THAT(RunTrain(options).output, HasSubstr("step    6/6"));
+}
+
+TEST(Resume, RefusesAnotherOptimizerDataModelOrEnd) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.save = run / "out";
+  RunTrain(options);
+  const std::string before = ReadText(Checkpoint(options.save, 4) + kWeights);
+  options.load = options.save;
+  EXPECT_ERROR(RunTrain(options),
+               "num_iteration: expected more than the 4 steps already made, got 4");
+  options.num_iteration = 8;
+  TrainOptions changed = options;
+  changed.optimizer = "sgd";
+  EXPECT_ERROR(RunTrain(changed), "holds the state of adamw, expected sgd");
+  changed = options;
+  changed.batch_size = 1;
+  EXPECT_ERROR(RunTrain(changed), "sequences_per_step was 2, is 1");
+  changed = options;
+  models::ModelConfig other = TinyConfig();
+  other.transformer.hidden_size = 24;
+  other.transformer.head_dim = 12;
+  other.transformer.num_hidden_layers = 1;
+  models::SaveModel(models::CreateModel(other, 1), run / "other");
+  changed.model = run / "other";
+  EXPECT_THAT([&] { RunTrain(changed); },
+              ::testing::ThrowsMessage<Error>(AllOf(HasSubstr("holds another model than --model"),
+                                                    HasSubstr("hidden_size: 24 and 16"),
+                                                    HasSubstr("num_hidden_layers: 1 and 2"))));
+  EXPECT_EQ(before, ReadText(Checkpoint(options.save, 4) + kWeights));
+}
+
+TEST(Train, TheSameSeedTwiceIsIdenticalAndAnotherIsNot) {
+  const TinyRun run;
+  TrainOptions options = LongRun(run);
+  options.num_iteration = 5;
+  RunTrain(options);
+  options.save = run / "again";
+  RunTrain(options);
+  ExpectSameCheckpoint(Checkpoint(run / "straight", 5), Checkpoint(run / "again", 5));
+  options.save = run / "other_seed";
+  options.seed = 1;
+  RunTrain(options);
+  EXPECT_NE(ReadText(Checkpoint(run / "straight", 5) + kWeights),
+            ReadText(Checkpoint(run / "other_seed", 5) + kWeights));
+}
+
+TEST(Train, EightMicroBatchesOfOneEqualOneOfEight) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.total_batch_size = 64;
+  options.num_iteration = 3;
+  options.optimizer = "sgd";
+  options.learning_rate = 0.1;
+  options.batch_size = 8;
+  options.save = run / "eight";
+  options.metrics_file = run / "eight.jsonl";
+  RunTrain(options);
+  options.batch_size = 1;
+  options.save = run / "one";
+  options.metrics_file = run / "one.jsonl";
+  RunTrain(options);
+
+  const auto eight = ReadMetrics(run / "eight.jsonl");
+  const auto one = ReadMetrics(run / "one.jsonl");
+  ASSERT_EQ(one.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    for (const char* key : {"loss", "grad_norm"}) {
+      const double expected = eight[i][key];
+      EXPECT_NEAR(one[i][key].get<double>(), expected, 1e-6 * expected) << key << " of step " << i;
+    }
+  }
+  const auto parameters = [&](const std::string& root) {
+    return models::LoadModel(Checkpoint(root, 3)).module->NamedParameters();
+  };
+  const nn::NamedTensors a = parameters(run / "eight");
+  const nn::NamedTensors b = parameters(run / "one");
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const std::vector<float> x = a[i].second.ToVector<float>();
+    const std::vector<float> y = b[i].second.ToVector<float>();
+    double norm = 0.0;
+    double difference = 0.0;
+    for (std::size_t k = 0; k < x.size(); ++k) {
+      norm += double{x[k]} * x[k];
+      difference += (double{x[k]} - y[k]) * (double{x[k]} - y[k]);
+    }
+    EXPECT_LE(std::sqrt(difference), 1e-6 * std::sqrt(norm) + 1e-9) << a[i].first;
+  }
+}
+
+TEST(Train, LearnsToCount) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.num_iteration = 100;
+  options.input_val_bin = {run / "val.bin"};
+  options.val_loss_every = 100;
+  options.metrics_file = run / "metrics.jsonl";
+  const Outcome outcome = RunTrain(options);
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("step    0 | val loss"), HasSubstr("step  100 | val loss")));
+  const auto metrics = ReadMetrics(options.metrics_file);
+  ASSERT_EQ(metrics.size(), 102u);
+  EXPECT_NEAR(metrics.front()["val_loss"].get<double>(), std::log(64.0), 0.3);
+  EXPECT_LT(metrics.back()["val_loss"].get<double>(), 2.0);
+}
+
+TEST(Train, ANotFiniteLossSaysStepAndPlaceAndSavesNothing) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.save = run / "out";
+  RunTrain(options);
+  const std::string before = ReadText(Checkpoint(options.save, 4) + kWeights);
+  options.load = options.save;
+  options.num_iteration = 9;
+  options.learning_rate = 1e30;
+  EXPECT_THAT([&] { RunTrain(options); },
+              ::testing::ThrowsMessage<Error>(
+                  AllOf(HasSubstr("step 6: expected finite numbers, but the loss is"),
+                        HasSubstr("the first that is not finite is in the output of h.0"))));
+  EXPECT_EQ(ReadText(Checkpoint(options.save, 4) + kWeights), before);
+  EXPECT_EQ(ReadText(options.save + "/latest"), "checkpoint_step_000004\n");
+  EXPECT_FALSE(std::filesystem::exists(Checkpoint(options.save, 5)));
+}
+
+TEST(Train, AFolderThatCannotBeWrittenIsFoundBeforeTraining) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.save = run / "train.bin/below_a_file";
+  options.metrics_file = run / "metrics.jsonl";
+  EXPECT_ERROR(RunTrain(options), "train.bin/below_a_file");
+  EXPECT_FALSE(std::filesystem::exists(options.metrics_file));
+  options.save.clear();
+  options.metrics_file = run / "nowhere/metrics.jsonl";
+  EXPECT_ERROR(RunTrain(options), "nowhere/metrics.jsonl: cannot be written");
+}
+
+TEST(Train, KeepsTheNewestCheckpoints) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.save = run / "out";
+  options.save_interval = 1;
+  options.max_checkpoint_keep = 2;
+  RunTrain(options);
+  EXPECT_FALSE(std::filesystem::exists(Checkpoint(options.save, 2)));
+  EXPECT_TRUE(std::filesystem::exists(Checkpoint(options.save, 3)));
+  EXPECT_TRUE(std::filesystem::exists(Checkpoint(options.save, 4)));
+}
+
+TEST(Train, ActivationRecomputationChangesNothing) {
+  const TinyRun run;
+  TrainOptions options = LongRun(run);
+  options.num_iteration = 4;
+  RunTrain(options);
+  options.save = run / "recomputed";
+  options.activation_recompute = true;
+  for (const auto& [method, layers] :
+       {std::pair{"none", 1}, std::pair{"uniform", 2}, std::pair{"block", 1}}) {
+    options.recompute_method = method;
+    options.recompute_num_layers = layers;
+    RunTrain(options);
+    EXPECT_EQ(ReadText(Checkpoint(run / "straight", 4) + kWeights),
+              ReadText(Checkpoint(run / "recomputed", 4) + kWeights))
+        << method;
+  }
+}
+
+TEST(Train, OneBatchIsRepeatedWhenAskedFor) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.overfit_single_batch = true;
+  options.learning_rate = 0.0;
+  options.metrics_file = run / "metrics.jsonl";
+  RunTrain(options);
+  const auto metrics = ReadMetrics(options.metrics_file);
+  for (const auto& line : metrics)
+    EXPECT_EQ(line["loss"], metrics[0]["loss"]);
+}
+
+TEST(Train, SamplesNeedATokenizerThatFits) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.sample_every = 2;
+  EXPECT_ERROR(RunTrain(options), "freq_generate_txt: expected a tokenizer");
+  options.tokenizer = "bytes";
+  options.prompt = "a";
+  EXPECT_ERROR(RunTrain(options),
+               "token 97 of the prompt is not below the model's vocabulary of 64");
+  options.prompt = "12";
+  options.text_length = 5;
+  const Outcome outcome = RunTrain(options);
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("--- sample at step 2 ---\n12"),
+                    HasSubstr("--- sample at step 4 ---\n12"), Not(HasSubstr("sample at step 3"))));
+}
+
+TEST(Train, StopsAtTheTimeLimitWithTheScheduleFittedToIt) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.num_iteration = 0;
+  options.max_train_minutes = 0.005;
+  options.lr_decay_style = "linear";
+  options.log_interval = 0;
+  options.save = run / "out";
+  options.metrics_file = run / "metrics.jsonl";
+  const Outcome outcome = RunTrain(options);
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("saved "), Not(HasSubstr("train loss"))));
+  const auto metrics = ReadMetrics(options.metrics_file);
+  ASSERT_GT(metrics.size(), 1u);
+  EXPECT_LT(metrics.back()["lr"].get<double>(), metrics.front()["lr"].get<double>());
+  options.max_train_minutes = 0.0;
+  EXPECT_ERROR(RunTrain(options), "num_iteration: expected steps to make, or --max_train_minutes");
+}
+
+}  // namespace
+}  // namespace infini_train::trainer
