@@ -20,10 +20,19 @@ thread_local int allocations = 0;
   if (ptr == nullptr) throw std::bad_alloc();
   return ptr;
 }
+[[gnu::noinline]] void* operator new[](std::size_t size) {
+  return operator new(size);
+}
 [[gnu::noinline]] void operator delete(void* ptr) noexcept {
   std::free(ptr);
 }
 [[gnu::noinline]] void operator delete(void* ptr, std::size_t) noexcept {
+  std::free(ptr);
+}
+[[gnu::noinline]] void operator delete[](void* ptr) noexcept {
+  std::free(ptr);
+}
+[[gnu::noinline]] void operator delete[](void* ptr, std::size_t) noexcept {
   std::free(ptr);
 }
 
