@@ -5,10 +5,14 @@
 namespace infini::rt::runtime {
 namespace {
 
-__global__ void Trap() { asm("trap;"); }
+__global__ void Trap() {
+  asm("trap;");
+}
 
 }  // namespace
 
-void LaunchCudaFault(Stream stream) { Trap<<<1, 1, 0, reinterpret_cast<cudaStream_t>(stream)>>>(); }
+void LaunchCudaFault(Stream stream) {
+  Trap<<<1, 1, 0, reinterpret_cast<cudaStream_t>(stream)>>>();
+}
 
 }  // namespace infini::rt::runtime
