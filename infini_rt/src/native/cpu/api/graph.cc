@@ -76,15 +76,10 @@ Error Cpu::GraphLaunch(GraphExec graph_exec, Stream stream) {
     if (executable == nullptr) return kErrorInvalidValue;
     cpu::Stream* target = cpu::Resolve(stream);
     if (target == nullptr) return kErrorInvalidResourceHandle;
-    cpu::GraphBody& body = executable->body();
-    if (target->capturing.load(std::memory_order_acquire)) {
-      return cpu::Submit(*target, cpu::Op::Replay(&body));
-    }
-    if (target->role() == cpu::Stream::Role::kLegacy) {
-      Error error = cpu::CheckLegacyUse(target->device());
-      if (error != kSuccess) return error;
-    }
-    if (!body.StartLifetimes(executable->auto_free())) return kErrorInvalidValue;
+    // A launch cannot be captured.
+    Error error = cpu::CheckUncapturable(*target);
+    if (error != kSuccess) return error;
+    if (!executable->body().StartLifetimes(executable->auto_free())) return kErrorInvalidValue;
     return executable->Launch(*target) ? kSuccess : kErrorMemoryAllocation;
   });
 }

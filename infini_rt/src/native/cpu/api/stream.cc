@@ -52,7 +52,7 @@ Error Cpu::StreamSynchronize(Stream stream) {
   return Call([&] {
     cpu::Stream* target = Resolve(stream);
     if (target == nullptr) return kErrorInvalidResourceHandle;
-    Error error = cpu::CheckSynchronize(*target);
+    Error error = cpu::CheckUncapturable(*target);
     if (error != kSuccess) return error;
     if (target->role() == cpu::Stream::Role::kLegacy) {
       target->device().Synchronize(/*blocking_only=*/true);
@@ -65,7 +65,7 @@ Error Cpu::StreamQuery(Stream stream) {
   return Call([&] {
     cpu::Stream* target = Resolve(stream);
     if (target == nullptr) return kErrorInvalidResourceHandle;
-    Error error = cpu::CheckSynchronize(*target);
+    Error error = cpu::CheckUncapturable(*target);
     if (error != kSuccess) return error;
     bool idle = target->role() == cpu::Stream::Role::kLegacy
                     ? target->device().Idle(/*blocking_only=*/true)

@@ -143,6 +143,7 @@ runtime::Error EndCapture(Stream& stream, GraphBody** body) {
   if (!session) return runtime::kErrorIllegalState;
   if (session->mode != runtime::kStreamCaptureModeRelaxed &&
       session->owner != std::this_thread::get_id()) {
+    EndSession(session);
     return runtime::kErrorStreamCaptureWrongThread;
   }
   if (session->origin != &stream) return runtime::kErrorStreamCaptureUnmatched;
@@ -257,7 +258,7 @@ runtime::Error CheckLegacyUse(DeviceState& device) {
   return depends ? runtime::kErrorStreamCaptureImplicit : runtime::kSuccess;
 }
 
-runtime::Error CheckSynchronize(Stream& stream) {
+runtime::Error CheckUncapturable(Stream& stream) {
   if (stream.role() == Stream::Role::kLegacy) return CheckLegacyUse(stream.device());
   if (!stream.capturing.load(std::memory_order_acquire)) return runtime::kSuccess;
   std::lock_guard lock(capture_mutex);

@@ -56,8 +56,9 @@ runtime::Error FreeInCapture(Stream& stream, void* ptr);
 runtime::Error CheckUnsafeCall();
 /// The same for use of the legacy default stream, which must not depend on a capturing stream.
 runtime::Error CheckLegacyUse(DeviceState& device);
-/// The same for waiting for, or asking about, a stream, or all work of a device.
-runtime::Error CheckSynchronize(Stream& stream);
+/// The same for waiting for, asking about, or launching a graph into a stream.
+runtime::Error CheckUncapturable(Stream& stream);
+/// The same for waiting for all work of a device.
 runtime::Error CheckSynchronize(DeviceState& device);
 /// The error for asking about an event whose latest record is in a capture, which becomes invalid.
 runtime::Error RefuseCapturedEvent(Event& event);
