@@ -47,7 +47,7 @@ struct MockRuntime {
 };
 
 /// An accelerator with two devices, whose memory is host memory.
-class MockDeviceGuard final : public DeviceGuardImpl {
+class MockDeviceGuard : public DeviceGuardImpl {
  public:
   MockDeviceGuard() { ++MockRuntime::constructed; }
 
