@@ -52,8 +52,8 @@ say "3/5 Tokenize $headers"
 say "4/5 Train gpt2-nano, at most five minutes"
 "$infini_train" train --model gpt2-nano \
   --input_bin "$run/data/train_*.bin" --input_val_bin "$run/data/val_*.bin" \
-  --batch_size 16 --sequence_length 128 --num_iteration 2000 --max_train_minutes 5 \
-  --learning_rate 3e-3 --lr_decay_style cosine --lr_warmup_iters 100 --min_lr 3e-4 \
+  --batch_size 8 --sequence_length 128 --num_iteration 0 --max_train_minutes 5 \
+  --learning_rate 3e-3 --lr_decay_style cosine --lr_warmup_iters 50 --min_lr 1e-4 \
   --log_interval 100 --val_loss_every 200 --num_threads 2 --save "$run/model"
 
 say "5/5 Generate"
