@@ -45,7 +45,7 @@ rm -rf "$run"
 mkdir -p "$run"
 
 # The first folder that the compiler searches for <...> is that of the standard library.
-headers=$(LC_ALL=C "${CXX:-c++}" -x c++ -E -v /dev/null 2>&1 | sed -n '/^#include <...> search starts here:$/{n;s/^ *//p;q}')
+headers=$(LC_ALL=C "${CXX:-c++}" -x c++ -E -v /dev/null 2>&1 | sed -n '/^#include <...> search starts here:$/{n;s/^ *//p}')
 say "3/5 Tokenize $headers"
 "$infini_train" tokenize --tokenizer bytes --output "$run/data" "$headers"
 
