@@ -43,6 +43,14 @@ std::string CheckNumber(const std::string& text) {
   return fmt::format("expected {}, got {}", expected, text.empty() ? "nothing" : text);
 }
 
+/// Where and how the commands that only run a model do it.
+template <typename Options>
+void AddInferenceFlags(Flags& flags, Options& o) {
+  flags.Add("device", o.device, "cpu, cuda[:N], a provider's name, or auto");
+  flags.Add("dtype", o.dtype, "float32 or bfloat16");
+  flags.Add("num_threads", o.num_threads, "CPU threads; 0 for all");
+}
+
 }  // namespace
 
 Flags::Flags(const std::string& program, const std::string& description)
@@ -216,9 +224,7 @@ void AddGenerateFlags(Flags& flags, GenerateOptions& o) {
   flags.Add("top_k", o.sampling.top_k, "draw from the k most likely tokens; 0 for all");
   flags.Add("top_p", o.sampling.top_p, "draw from the fewest tokens that reach this probability");
   flags.Add("seed", o.sampling.seed, "of the draws");
-  flags.Add("device", o.device, "cpu, cuda[:N], a provider's name, or auto");
-  flags.Add("dtype", o.dtype, "float32 or bfloat16");
-  flags.Add("num_threads", o.num_threads, "CPU threads; 0 for all");
+  AddInferenceFlags(flags, o);
 }
 
 void AddEvaluateFlags(Flags& flags, EvaluateOptions& o) {
@@ -227,9 +233,7 @@ void AddEvaluateFlags(Flags& flags, EvaluateOptions& o) {
   flags.Add("batch_size", o.batch_size, "sequences of a batch");
   flags.Add("sequence_length", o.sequence_length, "0 for the model's positions");
   flags.Add("max_steps", o.max_steps, "batches; 0 for all");
-  flags.Add("device", o.device, "cpu, cuda[:N], a provider's name, or auto");
-  flags.Add("dtype", o.dtype, "float32 or bfloat16");
-  flags.Add("num_threads", o.num_threads, "CPU threads; 0 for all");
+  AddInferenceFlags(flags, o);
 }
 
 void AddExportFlags(Flags& flags, ExportOptions& o) {
