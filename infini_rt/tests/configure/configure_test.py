@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Tests of the configuration: which sets of backends are refused, and what vendor compilers see."""
+"""Tests of the configuration: backends that are refused, a parent project, vendor compilers."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -43,6 +45,38 @@ class ConfigureTest(unittest.TestCase):
                 result = self.configure(f"-DWITH_{backend}=ON")
                 self.assertNotEqual(result.returncode, 0)
                 self.assertIn(f"set {variable}", " ".join(result.stderr.split()))
+
+    def test_a_parent_project_gets_a_target_and_nothing_else(self) -> None:
+        (self.directory / "CMakeLists.txt").write_text(
+            f"""
+            cmake_minimum_required(VERSION 3.25)
+            project(Parent LANGUAGES CXX)
+            add_compile_options(-DPARENT)
+            set(WITH_CPU ON)
+            add_subdirectory("{ROOT}" infini_rt)
+            add_executable(consumer "{ROOT}/examples/consumer/main.cc")
+            target_link_libraries(consumer PRIVATE InfiniRT::infinirt)
+            """
+        )
+        build = self.directory / "build"
+        command = ["cmake", "-S", str(self.directory), "-B", str(build)]
+        subprocess.run(
+            [*command, "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DCMAKE_BUILD_TYPE="],
+            check=True,
+            capture_output=True,
+        )
+        entries = json.loads((build / "compile_commands.json").read_text())
+        commands = {Path(entry["file"]): entry["command"] for entry in entries}
+        consumer = commands.pop(ROOT / "examples/consumer/main.cc")
+        options = set(re.findall(r" (-[^Io]\S*)", consumer))
+        self.assertLessEqual(options, {"-DPARENT", "-c", "-std=c++20", "-std=gnu++20"})
+        self.assertIn(ROOT / "src/device.cc", commands)
+        self.assertFalse([file for file in commands if ROOT / "tests" in file.parents])
+        for text in commands.values():
+            self.assertIn(" -DPARENT ", text)
+            self.assertNotRegex(text, " -(O|g|DNDEBUG)")
+        self.assertNotIn("InfiniRT", (build / "infini_rt/cmake_install.cmake").read_text())
+        self.assertFalse((build / "infini_rt/CTestTestfile.cmake").exists())
 
     def fake_compiler(self, path: Path) -> None:
         path.parent.mkdir(parents=True)
