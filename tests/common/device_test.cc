@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <string_view>
 
 #include "infini_train/core/philox.h"
 #include "infini_train/core/storage.h"
@@ -23,6 +22,8 @@ void PrintTo(const Dims& dims, std::ostream* out) {
 
 namespace test {
 namespace {
+
+Device device_under_test;
 
 /// Where the elements of a tensor lie in its storage, which holds `storage_size` elements.
 struct Placement {
@@ -290,12 +291,13 @@ void ExpectSameBits(const Tensor& a, const Tensor& b) {
   EXPECT_TRUE(first == second) << "the bits differ";
 }
 
-Device DeviceNamed(const char* name) {
-  const std::string_view text = name;
-  if (text == "CUDA") return DeviceType::kCUDA;
-  if (text == "PRIVATEUSE1") return DeviceType::kPrivateUse1;
-  EXPECT_EQ(text, "CPU");
-  return DeviceType::kCPU;
+std::vector<Device> DevicesUnderTest(DeviceType type) {
+  if (device_under_test.type() != type) return {};
+  return {device_under_test};
+}
+
+void SetDeviceUnderTest(Device device) {
+  device_under_test = device;
 }
 
 }  // namespace test

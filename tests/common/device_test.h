@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <ostream>
+#include <tuple>
 #include <vector>
 
 #include "infini_train/core/device/device.h"
@@ -119,24 +120,47 @@ class DeviceTest : public ::testing::TestWithParam<Device> {
   static Device device() { return GetParam(); }
 };
 
-/// Instantiates a suite derived from DeviceTest as `CPU/Suite`, or for the device that the binary
-/// is compiled for: INFINI_TRAIN_TEST_DEVICE is CPU (default), CUDA or PRIVATEUSE1.
-#ifndef INFINI_TRAIN_TEST_DEVICE
-#define INFINI_TRAIN_TEST_DEVICE CPU
-#endif
-#define INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(Suite) \
-  INFINI_TRAIN_INSTANTIATE_ON(INFINI_TRAIN_TEST_DEVICE, Suite)
-// One more level, so that the device's name is expanded before it is pasted.
-#define INFINI_TRAIN_INSTANTIATE_ON(device_name, Suite) \
-  INFINI_TRAIN_INSTANTIATE_NAMED(device_name, Suite)
-#define INFINI_TRAIN_INSTANTIATE_NAMED(device_name, Suite) \
-  INSTANTIATE_TEST_SUITE_P(device_name, Suite,             \
-                           ::testing::Values(::infini_train::test::DeviceNamed(#device_name)))
+/// Base of suites that must hold on every device for each of some values.
+template <typename T>
+class DeviceTestWith : public ::testing::TestWithParam<std::tuple<Device, T>> {
+ protected:
+  static Device device() {
+    return std::get<0>(::testing::TestWithParam<std::tuple<Device, T>>::GetParam());
+  }
+  static const T& value() {
+    return std::get<1>(::testing::TestWithParam<std::tuple<Device, T>>::GetParam());
+  }
+};
 
 namespace test {
 
-/// The first device of a kind: "CPU", "CUDA" or "PRIVATEUSE1".
-Device DeviceNamed(const char* name);
+/// The devices of a kind that this program tests: one for the kind under test, none for the others.
+std::vector<Device> DevicesUnderTest(DeviceType type);
+
+/// Chooses the device under test before GoogleTest starts; without a call it is the CPU.
+void SetDeviceUnderTest(Device device);
 
 }  // namespace test
+
+/// Instantiates a suite derived from DeviceTest as `CPU/Suite`, `CUDA/Suite` and
+/// `PRIVATEUSE1/Suite`. Which of them have tests is up to the program that the object is linked
+/// into: the shared suites are compiled once for all devices.
+#define INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(Suite)                  \
+  INSTANTIATE_TEST_SUITE_P(CPU, Suite, INFINI_TRAIN_DEVICES(kCPU));   \
+  INSTANTIATE_TEST_SUITE_P(CUDA, Suite, INFINI_TRAIN_DEVICES(kCUDA)); \
+  INSTANTIATE_TEST_SUITE_P(PRIVATEUSE1, Suite, INFINI_TRAIN_DEVICES(kPrivateUse1))
+
+/// The same for a suite derived from DeviceTestWith: `values` is a GoogleTest generator, and
+/// `name_of` gives the name of each of them.
+#define INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE_WITH(Suite, values, name_of)                       \
+  INSTANTIATE_TEST_SUITE_P(CPU, Suite, ::testing::Combine(INFINI_TRAIN_DEVICES(kCPU), values),   \
+                           name_of);                                                             \
+  INSTANTIATE_TEST_SUITE_P(CUDA, Suite, ::testing::Combine(INFINI_TRAIN_DEVICES(kCUDA), values), \
+                           name_of);                                                             \
+  INSTANTIATE_TEST_SUITE_P(                                                                      \
+      PRIVATEUSE1, Suite, ::testing::Combine(INFINI_TRAIN_DEVICES(kPrivateUse1), values), name_of)
+
+#define INFINI_TRAIN_DEVICES(kind) \
+  ::testing::ValuesIn(::infini_train::test::DevicesUnderTest(::infini_train::DeviceType::kind))
+
 }  // namespace infini_train
