@@ -8,6 +8,7 @@
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/core/error.h"
+#include "tests/common/device_test.h"
 #include "tests/core/child_process.h"
 
 namespace infini_train::nn {
@@ -65,12 +66,12 @@ TEST(RotaryInverseFrequencies, WithoutScalingArePowersOfTheta) {
 }
 
 /// q · k of unit vectors at dimension `pair` whose positions are `distance` apart.
-double DotOfRotatedUnits(const TransformerConfig& config, std::int64_t pair, std::int64_t start,
-                         std::int64_t distance) {
+double DotOfRotatedUnits(Device device, const TransformerConfig& config, std::int64_t pair,
+                         std::int64_t start, std::int64_t distance) {
   std::vector<float> unit(static_cast<std::size_t>(config.head_dim), 0.0f);
   unit[static_cast<std::size_t>(pair)] = 1.0f;
-  const Tensor x = Tensor::FromVector(unit, {1, 1, 1, config.head_dim});
-  const RotaryTable table(config, {});
+  const Tensor x = To(Tensor::FromVector(unit, {1, 1, 1, config.head_dim}), device);
+  const RotaryTable table(config, device);
   const auto rotate = [&](std::int64_t position) {
     const auto [cos, sin] = table.Rows(position, 1);
     return Rotary(x, cos, sin);
@@ -78,28 +79,32 @@ double DotOfRotatedUnits(const TransformerConfig& config, std::int64_t pair, std
   return Sum(rotate(start) * rotate(start + distance)).Item();
 }
 
-TEST(RotaryTable, ScalingReachesTheRotation) {
+class RotaryTableTest : public DeviceTest {};
+INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(RotaryTableTest);
+
+TEST_P(RotaryTableTest, ScalingReachesTheRotation) {
   TransformerConfig config = Llama3(64, 32);
-  EXPECT_NEAR(DotOfRotatedUnits(config, 16, 0, 1000), 0.909150, 1e-6);
+  EXPECT_NEAR(DotOfRotatedUnits(device(), config, 16, 0, 1000), 0.909150, 1e-6);
   config.rope_scaling.reset();
-  EXPECT_NEAR(DotOfRotatedUnits(config, 16, 0, 1000), 0.155944, 1e-6);
+  EXPECT_NEAR(DotOfRotatedUnits(device(), config, 16, 0, 1000), 0.155944, 1e-6);
 }
 
 // Angles formed in bfloat16 could not tell position 256 from 257.
-TEST(RotaryTable, NeighboursDifferAtEveryPosition) {
+TEST_P(RotaryTableTest, NeighboursDifferAtEveryPosition) {
   TransformerConfig config = Llama3(64, 32);
   config.rope_theta = 10000;
   config.rope_scaling.reset();
   config.max_position_embeddings = 40'000;
   for (const std::int64_t position : {0, 255, 256, 511, 4096, 32'767, 39'998}) {
-    EXPECT_NEAR(DotOfRotatedUnits(config, 0, position, 1), std::cos(1.0), 1e-6) << position;
+    EXPECT_NEAR(DotOfRotatedUnits(device(), config, 0, position, 1), std::cos(1.0), 1e-6)
+        << position;
   }
 }
 
-TEST(RotaryTable, HoldsCosinesAndSinesOfPositionTimesFrequency) {
+TEST_P(RotaryTableTest, HoldsCosinesAndSinesOfPositionTimesFrequency) {
   const TransformerConfig config = Llama3(64, 32);
   const std::vector<double> f = RotaryInverseFrequencies(config);
-  const auto [cos, sin] = RotaryTable(config, {}).Rows(1000, 2);
+  const auto [cos, sin] = RotaryTable(config, device()).Rows(1000, 2);
   EXPECT_EQ(cos.shape(), Dims({2, 32}));
   EXPECT_EQ(cos.dtype(), DataType::kFloat32);
   const std::vector<float> c = cos.ToVector<float>();
@@ -111,11 +116,11 @@ TEST(RotaryTable, HoldsCosinesAndSinesOfPositionTimesFrequency) {
 }
 
 // Positions that a table formed in bfloat16 would have wrong.
-TEST(RotaryTable, HoldsLargePositionsExactly) {
+TEST_P(RotaryTableTest, HoldsLargePositionsExactly) {
   TransformerConfig config = Llama3(64, 32);
   config.rope_scaling.reset();
   config.max_position_embeddings = 8192;
-  const RotaryTable table(config, {});
+  const RotaryTable table(config, device());
   const struct {
     std::int64_t position;
     double cos;

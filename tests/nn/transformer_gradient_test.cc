@@ -9,20 +9,21 @@
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/nn/transformer.h"
+#include "tests/common/device_test.h"
 #include "tests/nn/tiny_transformers.h"
 
 namespace infini_train::nn {
 namespace {
 
 /// Compares gradients in float64 with central differences, at several elements of each parameter.
-void CheckGradients(TransformerConfig config) {
+void CheckGradients(Device device, TransformerConfig config) {
   config.vocab_size = 11;
   config.initializer_range = 0.5;
-  Transformer model(config, {{}, DataType::kFloat64});
+  Transformer model(config, {device, DataType::kFloat64});
   Generator generator(8);
   model.InitializeParameters(generator);
-  const Tensor ids = RandomInt({2, 5}, 0, 11, DataType::kInt64, {}, &generator);
-  const Tensor targets = RandomInt({2, 5}, 0, 11, DataType::kInt64, {}, &generator);
+  const Tensor ids = RandomInt({2, 5}, 0, 11, DataType::kInt64, device, &generator);
+  const Tensor targets = RandomInt({2, 5}, 0, 11, DataType::kInt64, device, &generator);
   const auto loss = [&] { return model.Loss(ids, targets, 0.1); };
 
   Backward(loss());
@@ -30,16 +31,19 @@ void CheckGradients(TransformerConfig config) {
   for (const auto& [name, parameter] : model.NamedParameters()) {
     ASSERT_TRUE(parameter.grad().defined()) << name;
     const std::vector<double> gradient = parameter.grad().ToVector<double>();
-    auto* const values = parameter.data<double>();
+    const std::vector<double> values = parameter.ToVector<double>();
     const std::int64_t stride = std::max<std::int64_t>(parameter.numel() / 7, 1);
     for (std::int64_t i = 0; i < parameter.numel(); i += stride) {
       const NoGrad no_grad;
-      const double value = values[i];
-      values[i] = value + kStep;
-      const double above = loss().Item();
-      values[i] = value - kStep;
-      const double below = loss().Item();
-      values[i] = value;
+      const auto loss_with_change = [&](double change) {
+        std::vector<double> changed = values;
+        changed[static_cast<std::size_t>(i)] += change;
+        parameter.CopyFromHost(changed.data(), parameter.nbytes());
+        return loss().Item();
+      };
+      const double above = loss_with_change(kStep);
+      const double below = loss_with_change(-kStep);
+      parameter.CopyFromHost(values.data(), parameter.nbytes());
       // Truncation is of order kStep²; the loss itself is rounded at 1e-16 / kStep.
       EXPECT_NEAR(gradient[static_cast<std::size_t>(i)], (above - below) / (2 * kStep), 1e-7)
           << name << " element " << i;
@@ -47,20 +51,23 @@ void CheckGradients(TransformerConfig config) {
   }
 }
 
-TEST(TransformerGradient, Gpt2Kind) {
-  CheckGradients(TinyGpt2());
+class TransformerGradientTest : public DeviceTest {};
+INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(TransformerGradientTest);
+
+TEST_P(TransformerGradientTest, Gpt2Kind) {
+  CheckGradients(device(), TinyGpt2());
 }
 
-TEST(TransformerGradient, Qwen3Kind) {
-  CheckGradients(TinyQwen3());
+TEST_P(TransformerGradientTest, Qwen3Kind) {
+  CheckGradients(device(), TinyQwen3());
 }
 
-TEST(TransformerGradient, WindowsInverseLayerScalesAndOtherActivations) {
+TEST_P(TransformerGradientTest, WindowsInverseLayerScalesAndOtherActivations) {
   TransformerConfig config = TinyGpt2();
   config.sliding_window = 2;
   config.scale_attention_by_inverse_layer_index = true;
   config.activation = Activation::kGelu;
-  CheckGradients(config);
+  CheckGradients(device(), config);
 }
 
 }  // namespace
