@@ -1,28 +1,28 @@
 # The test suites that every device must pass, built for a provider. Without BUILD_TEST nothing is.
 
-# infini_train_add_privateuse1_test_suites(<provider> TARGET <target> [HEADER <file>] [NAMESPACE <name>])
+# infini_train_add_privateuse1_test_suites(<provider> TARGET <target>)
 #
-# Builds test_<suite>_<provider> from the shared suites and <target>, the provider's executable
-# interface (InfiniTrain::Backend::<NAME>Executable). The programs include HEADER (by default
-# infini_train_<provider>/backend.h) and call NAMESPACE::RegisterBackend() (infini_train::<provider>).
-# CTest runs each GoogleTest suite as <provider>.<suite>.<GoogleTest suite>, labelled <provider>,
-# accelerator and hardware. The calling folder may precede tests/: the programs are made there.
+# Builds test_<suite>_<provider> from the shared suites and <target>, the provider's whole archive
+# (InfiniTrain::Backend::<NAME>Executable). CTest runs each GoogleTest suite of them as
+# <provider>.<suite>.<GoogleTest suite>, labelled <provider>, accelerator and hardware; the target
+# tests_<provider> builds them all. The calling folder may precede tests/: the programs are made there.
 function(infini_train_add_privateuse1_test_suites provider)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TARGET;HEADER;NAMESPACE" "")
+  infini_train_record_device_suites(${provider} PRIVATEUSE1 ${ARGN})
+endfunction()
+
+# The same for the provider of CUDA devices.
+function(infini_train_add_cuda_test_suites provider)
+  infini_train_record_device_suites(${provider} CUDA ${ARGN})
+endfunction()
+
+function(infini_train_record_device_suites provider kind)
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TARGET" "")
   if(NOT ARG_TARGET OR ARG_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "  expected infini_train_add_privateuse1_test_suites(<provider> TARGET <target> "
-                        "[HEADER <file>] [NAMESPACE <name>]), got (${ARGV})")
-  endif()
-  if(NOT ARG_HEADER)
-    set(ARG_HEADER "infini_train_${provider}/backend.h")
-  endif()
-  if(NOT ARG_NAMESPACE)
-    set(ARG_NAMESPACE "infini_train::${provider}")
+    message(FATAL_ERROR "  expected the test suites of provider '${provider}' with TARGET <target>, got ${ARGN}")
   endif()
   set_property(GLOBAL APPEND PROPERTY INFINITRAIN_TESTED_PROVIDERS ${provider})
+  set_property(GLOBAL PROPERTY INFINITRAIN_TESTED_${provider}_KIND "${kind}")
   set_property(GLOBAL PROPERTY INFINITRAIN_TESTED_${provider}_TARGET "${ARG_TARGET}")
-  set_property(GLOBAL PROPERTY INFINITRAIN_TESTED_${provider}_HEADER "${ARG_HEADER}")
-  set_property(GLOBAL PROPERTY INFINITRAIN_TESTED_${provider}_NAMESPACE "${ARG_NAMESPACE}")
 endfunction()
 
 # infini_train_add_test_variant(<provider> <variant> ENVIRONMENT <NAME=value>... [SUITES <suite>...])
