@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -108,6 +109,39 @@ inline Outcome RunTrain(const TrainOptions& options) {
     outcome.output += static_cast<char>(c);
   std::fclose(out);
   return outcome;
+}
+
+inline constexpr char kWeights[] = "/model.safetensors";
+inline constexpr char kOptimizer[] = "/training/optimizer.safetensors";
+inline constexpr char kState[] = "/training/state.json";
+
+inline std::string Checkpoint(const std::string& root, int step) {
+  return root + "/checkpoint_step_" + std::string(step < 10 ? "00000" : "0000") +
+         std::to_string(step);
+}
+
+inline void ExpectSameCheckpoint(const std::string& a, const std::string& b) {
+  for (const char* file : {kWeights, kOptimizer, kState}) {
+    EXPECT_TRUE(ReadText(a + file) == ReadText(b + file)) << file << " of " << a << " and " << b;
+  }
+}
+
+/// Each parameter of two checkpoints by its Euclidean norm.
+inline void ExpectCloseWeights(const std::string& a, const std::string& b, double tolerance) {
+  const nn::NamedTensors first = models::LoadModel(a).module->NamedParameters();
+  const nn::NamedTensors second = models::LoadModel(b).module->NamedParameters();
+  ASSERT_EQ(first.size(), second.size());
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const std::vector<float> x = first[i].second.ToVector<float>();
+    const std::vector<float> y = second[i].second.ToVector<float>();
+    double norm = 0.0;
+    double difference = 0.0;
+    for (std::size_t k = 0; k < x.size(); ++k) {
+      norm += double{x[k]} * x[k];
+      difference += (double{x[k]} - y[k]) * (double{x[k]} - y[k]);
+    }
+    EXPECT_LE(std::sqrt(difference), tolerance * std::sqrt(norm) + 1e-9) << first[i].first;
+  }
 }
 
 /// The lines of a metrics file without what depends on the clock and on earlier tests.

@@ -19,21 +19,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kWeights[] = "/model.safetensors";
-constexpr char kOptimizer[] = "/training/optimizer.safetensors";
-constexpr char kState[] = "/training/state.json";
-
-std::string Checkpoint(const std::string& root, int step) {
-  return root + "/checkpoint_step_" + std::string(step < 10 ? "00000" : "0000") +
-         std::to_string(step);
-}
-
-void ExpectSameCheckpoint(const std::string& a, const std::string& b) {
-  for (const char* file : {kWeights, kOptimizer, kState}) {
-    EXPECT_TRUE(ReadText(a + file) == ReadText(b + file)) << file << " of " << a << " and " << b;
-  }
-}
-
 TrainOptions LongRun(const TinyRun& run) {
   TrainOptions options = run.Options();
   options.num_iteration = 20;
@@ -163,22 +148,7 @@ TEST(Train, EightMicroBatchesOfOneEqualOneOfEight) {
       EXPECT_NEAR(one[i][key].get<double>(), expected, 1e-6 * expected) << key << " of step " << i;
     }
   }
-  const auto parameters = [&](const std::string& root) {
-    return models::LoadModel(Checkpoint(root, 3)).module->NamedParameters();
-  };
-  const nn::NamedTensors a = parameters(run / "eight");
-  const nn::NamedTensors b = parameters(run / "one");
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const std::vector<float> x = a[i].second.ToVector<float>();
-    const std::vector<float> y = b[i].second.ToVector<float>();
-    double norm = 0.0;
-    double difference = 0.0;
-    for (std::size_t k = 0; k < x.size(); ++k) {
-      norm += double{x[k]} * x[k];
-      difference += (double{x[k]} - y[k]) * (double{x[k]} - y[k]);
-    }
-    EXPECT_LE(std::sqrt(difference), 1e-6 * std::sqrt(norm) + 1e-9) << a[i].first;
-  }
+  ExpectCloseWeights(Checkpoint(run / "eight", 3), Checkpoint(run / "one", 3), 1e-6);
 }
 
 TEST(Train, LearnsToCount) {
