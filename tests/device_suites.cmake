@@ -23,7 +23,8 @@ function(infini_train_device_test suite name)
 endfunction()
 
 # Lets CTest run the GoogleTest suites of one program one by one. They are found in the sources when
-# CTest starts: nothing need run at build time, where the accelerator may be missing.
+# CTest starts: nothing need run at build time, where the accelerator may be missing. A suite whose
+# output matches its global property INFINITRAIN_DEVICE_SUITE_<suite>_SKIPS counts as skipped.
 function(infini_train_register_device_suite provider suite variant environment)
   set(prefix "${provider}")
   set(labels "${provider}" accelerator hardware)
@@ -33,6 +34,7 @@ function(infini_train_register_device_suite provider suite variant environment)
   endif()
   get_property(kind GLOBAL PROPERTY INFINITRAIN_TESTED_${provider}_KIND)
   get_property(sources GLOBAL PROPERTY INFINITRAIN_DEVICE_SUITE_${suite}_SOURCES)
+  get_property(skips GLOBAL PROPERTY INFINITRAIN_DEVICE_SUITE_${suite}_SKIPS)
   set(tests "${CMAKE_CURRENT_BINARY_DIR}/${prefix}.${suite}.cmake")
   file(GENERATE OUTPUT "${tests}" CONTENT "set(program [==[$<TARGET_FILE:test_${suite}_${provider}>]==])
 set(prefix [==[${prefix}.${suite}]==])
@@ -40,6 +42,7 @@ set(kind [==[${kind}]==])
 set(labels [==[${labels}]==])
 set(environment [==[${environment}]==])
 set(sources [==[${sources}]==])
+set(skips [==[${skips}]==])
 include([==[${CMAKE_CURRENT_SOURCE_DIR}/device_suite_tests.cmake]==])
 ")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${tests}")
