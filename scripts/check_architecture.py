@@ -21,6 +21,8 @@ LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 # Kernels are reached through the op registry alone, and see no further up than ops.
 KERNELS = "kernels"
 KERNELS_MAY_INCLUDE = {"core", "ops", KERNELS}
+# What all providers use; every other folder of backends/ is a provider.
+SHARED_BACKEND_ROOMS = {"runtime", "simt"}
 
 SOURCE_SUFFIXES = {".h", ".hpp", ".cuh", ".cc", ".cpp", ".cu", ".simt", ".maca"}
 HEADER_SUFFIXES = {".h", ".hpp", ".cuh"}
@@ -130,14 +132,14 @@ def check_vendors(repository):
                 repository.report(name, text, match.start(), f"only {' and '.join(CUDA_IS_NAMED_IN)} name '{match[0]}'")
     for name, text in repository.sources(""):
         at_home = name.startswith(("infini_rt/src/native/", "infini_rt/tests/", "infini_rt/benchmarks/")) or (
-            name.startswith("backends/") and not name.startswith("backends/simt/"))
+            name.startswith("backends/") and name.split("/")[1] not in SHARED_BACKEND_ROOMS)
         for offset, _, path in includes(text):
             if VENDOR_HEADERS.match(path) and not at_home:
                 repository.report(name, text, offset, f"vendor header {path} outside its vendor's code")
-    for name, text in repository.sources("backends/simt/"):
+    for name, text in repository.sources(*(f"backends/{room}/" for room in SHARED_BACKEND_ROOMS)):
         for match in re.finditer(r"^[ \t]*#[ \t]*(?:el)?if.*", text, re.MULTILINE):
             if VENDOR_WORDS.search(match[0]) or CUDA_WORD.search(match[0]):
-                repository.report(name, text, match.start(), "a shared kernel may not ask for its provider")
+                repository.report(name, text, match.start(), "shared code may not ask for its provider")
 
 
 def check_products(repository):
@@ -154,6 +156,18 @@ def check_products(repository):
         for offset, _, path in includes(text):
             if path.startswith("infini/rt"):
                 repository.report(name, text, offset, "the framework reaches devices through providers only")
+
+
+def check_backends(repository):
+    """Shared rooms of backends/ serve providers without knowing them, and providers know each other not at all."""
+    for name, text in repository.sources("backends/"):
+        owner = name.split("/")[1]
+        for offset, _, path in includes(text):
+            if match := re.match(r"backends/([^/]+)/|infini_train_([^/]+)/", path):
+                other = match[1] or match[2]
+                if other == owner or (other in SHARED_BACKEND_ROOMS and owner not in SHARED_BACKEND_ROOMS):
+                    continue
+                repository.report(name, text, offset, f"{owner} may not know of {other}")
 
 
 def check_headers(repository):
@@ -205,7 +219,7 @@ def check_texts(repository):
                     repository.report(name, text, match.start(), f"{match[0]} leaves the repository")
 
 
-CHECKS = [check_rooms, check_vendors, check_products, check_headers, check_sizes, check_texts]
+CHECKS = [check_rooms, check_vendors, check_products, check_backends, check_headers, check_sizes, check_texts]
 
 
 def check(root):

@@ -21,7 +21,11 @@ SOUND = {
                                        '#include "infini_train/nn/linear.h"\n',
     "infini_rt/src/native/nvidia/runtime_.h": "#pragma once\n#include <cuda_runtime.h>\n",
     "backends/simt/kernels/add.simt": "#if defined(INFINI_SIMT_WARP_SIZE)\n#endif\n",
-    "backends/maca/src/runtime/runtime.cc": '#include <mc_runtime.h>\n#include "infini_train/core/tensor.h"\n',
+    "backends/simt/kernels/mul.cc": '#include "backends/simt/dialect.h"\n#include "infini_train/ops/matmul.h"\n',
+    "backends/runtime/guard.h": '#pragma once\n#include <infini/rt/types.h>\n#include "infini_train/core/tensor.h"\n',
+    "backends/maca/src/runtime/runtime.cc": '#include <mc_runtime.h>\n#include "infini_train/core/tensor.h"\n'
+                                            '#include "backends/runtime/guard.h"\n#include "backends/simt/dialect.h"\n'
+                                            '#include "infini_train_maca/backend.h"\n',
     "docs/start.md": "See [the code](../infini_train/core/tensor.h), say in /path/to/a/folder.\n",
 }
 
@@ -87,7 +91,8 @@ class CheckArchitectureTest(unittest.TestCase):
         self.expect("infini_train/nn/a.cc", "bool is_cuda;\nauto type = DeviceType::kCUDA;\n", "name 'cuda'")
 
     def test_vendor_header(self):
-        for name in "infini_rt/src/runtime.cc", "examples/a.cc", "backends/simt/kernels/a.simt":
+        for name in ("infini_rt/src/runtime.cc", "examples/a.cc", "backends/simt/kernels/a.simt",
+                     "backends/runtime/a.cc"):
             self.expect(name, "#include <cuda_runtime.h>\n", "vendor header cuda_runtime.h")
 
     def test_kernel_that_asks_for_its_provider(self):
@@ -98,6 +103,17 @@ class CheckArchitectureTest(unittest.TestCase):
 
     def test_nothing_uses_the_backends(self):
         self.expect("tools/main.cc", '#include "infini_train_maca/backend.h"\n', "through registries")
+
+    def test_shared_rooms_know_no_provider(self):
+        for room, other in ("simt", "runtime"), ("runtime", "simt"):
+            self.expect(f"backends/{room}/a.cc",
+                        f'#include "backends/{other}/a.h"\n#include "infini_train_maca/backend.h"\n',
+                        f"{room} may not know of {other}", f"{room} may not know of maca")
+
+    def test_providers_do_not_know_each_other(self):
+        self.expect("backends/maca/src/a.cc",
+                    '#include "backends/sim/src/a.h"\n#include "infini_train_sim/backend.h"\n',
+                    "maca may not know of sim", "maca may not know of sim")
 
     def test_framework_does_not_use_the_runtime(self):
         self.expect("infini_train/core/a.cc", "#include <infini/rt.h>\n", "with quotes", "through providers only")
