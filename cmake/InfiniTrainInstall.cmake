@@ -27,6 +27,8 @@ configure_package_config_file(
 write_basic_package_version_file(
   "${PROJECT_BINARY_DIR}/InfiniTrainConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/InfiniTrainConfig.cmake" "${PROJECT_BINARY_DIR}/InfiniTrainConfigVersion.cmake"
+              "${CMAKE_CURRENT_LIST_DIR}/InfiniTrainBackend.cmake"
+              "${CMAKE_CURRENT_LIST_DIR}/InfiniTrainExtensionApi.cmake"
         DESTINATION "${infinitrain_package_dir}" COMPONENT InfiniTrain)
 if(infini_train_static)
   install(FILES "${CMAKE_CURRENT_LIST_DIR}/InfiniTrainDependencies.cmake"

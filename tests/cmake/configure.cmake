@@ -1,8 +1,9 @@
-# cmake -DSOURCE_DIR= -DBINARY_DIR= [-DARGS=] [-DERROR=] [-DOUTPUT=] [-DSOURCES_FROM=] [-DRUN=] -P configure.cmake
+# cmake -DSOURCE_DIR= -DBINARY_DIR= [-DARGS=] [-DERROR=] [-DOUTPUT=] [-DSOURCES_FROM=] [-DBUILD=] [-DRUN=] -P configure.cmake
 #
 # Configures SOURCE_DIR in a fresh BINARY_DIR with ARGS. It must fail with one line that matches
 # ERROR, or, where that is empty, succeed and print OUTPUT. SOURCES_FROM is the folder that all
-# framework sources must then be compiled from; RUN is a target to build and run.
+# framework sources must then be compiled from; BUILD is a target to build, RUN a
+# program in BINARY_DIR to run.
 
 file(REMOVE_RECURSE "${BINARY_DIR}")
 execute_process(COMMAND "${CMAKE_COMMAND}" -S "${SOURCE_DIR}" -B "${BINARY_DIR}" ${ARGS}
@@ -38,7 +39,9 @@ if(SOURCES_FROM)
   endif()
 endif()
 
+if(BUILD)
+  execute_process(COMMAND "${CMAKE_COMMAND}" --build "${BINARY_DIR}" --target ${BUILD} COMMAND_ERROR_IS_FATAL ANY)
+endif()
 if(RUN)
-  execute_process(COMMAND "${CMAKE_COMMAND}" --build "${BINARY_DIR}" --target ${RUN} COMMAND_ERROR_IS_FATAL ANY)
   execute_process(COMMAND "${BINARY_DIR}/${RUN}" COMMAND_ERROR_IS_FATAL ANY)
 endif()

@@ -1,0 +1,276 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include <infini/rt/concepts.h>
+#include <infini/rt/generated.h>
+#include <infini/rt/types.h>
+
+#include "infini_train/core/device/device_guard.h"
+#include "infini_train/core/error.h"
+
+/// The framework's device interface over an InfiniRT runtime. A provider includes its runtime's
+/// header (`<infini/rt/<vendor>/runtime.h>`) and registers the adaptor:
+///
+///     using DeviceGuard = infini_train::backend::RuntimeDeviceGuard<
+///         infini::rt::runtime::Runtime<infini::rt::Device::Type::kCpu>>;
+///     REGISTER_DEVICE_GUARD(kPrivateUse1, DeviceGuard);
+namespace infini_train::backend {
+
+namespace rt = ::infini::rt::runtime;
+
+/// A runtime that can say more about a failure than its code: `ErrorDetail(error)` returns a
+/// sentence, or an empty string.
+template <typename Runtime>
+concept ExplainsErrors = requires(rt::Error error) {
+  { Runtime::ErrorDetail(error) } -> std::convertible_to<std::string>;
+};
+
+/// Forgets the last error of the calling thread, so that no later call is blamed for it. A failed
+/// device stays failed.
+template <typename Runtime>
+void ForgetLastError() noexcept {
+  if constexpr (rt::HasGetLastError<Runtime>) static_cast<void>(Runtime::GetLastError());
+}
+
+/// Throws the Error for a failed call: its name, the code's name and number, and what it means.
+template <typename Runtime>
+[[noreturn]] void ThrowRuntimeError(rt::Error error, const char* call) {
+  ForgetLastError<Runtime>();
+  std::string message = std::string(call) + " failed: " + rt::GetErrorName(error) + " (" +
+                        std::to_string(static_cast<int>(error)) + "), " + rt::GetErrorString(error);
+  if constexpr (ExplainsErrors<Runtime>) {
+    const std::string detail = Runtime::ErrorDetail(error);
+    if (!detail.empty()) message += ": " + detail;
+  }
+  throw Error(message);
+}
+
+/// Throws Error unless the call that returned `error` succeeded.
+template <typename Runtime>
+void Check(rt::Error error, const char* call) {
+  if (error != rt::kSuccess) [[unlikely]]
+    ThrowRuntimeError<Runtime>(error, call);
+}
+
+/// DeviceGuardImpl over `Runtime`, which is any `infini::rt::runtime::Runtime<>` or a struct
+/// derived from one that replaces some of its functions. Streams do not synchronise with the
+/// default stream; priorities are CUDA's (a smaller number is more urgent) and clamped to what the
+/// device has.
+template <rt::CoreRuntime Runtime>
+class RuntimeDeviceGuard : public DeviceGuardImpl {
+ public:
+  int DeviceCount() const noexcept override {
+    int count = 0;
+    if (Runtime::GetDeviceCount(&count) == rt::kSuccess) return count;
+    ForgetLastError<Runtime>();
+    return 0;
+  }
+
+  void SetDevice(int index) override { Check<Runtime>(Runtime::SetDevice(index), "SetDevice"); }
+
+  int CurrentDevice() const override {
+    int index = 0;
+    Check<Runtime>(Runtime::GetDevice(&index), "GetDevice");
+    return index;
+  }
+
+  DeviceProperties Properties(int index) const override {
+    DeviceProperties properties;
+    if constexpr (rt::HasGetDeviceProperties<Runtime>) {
+      rt::DeviceProp found{};
+      Check<Runtime>(Runtime::GetDeviceProperties(&found, index), "GetDeviceProperties");
+      properties.name = found.name;
+      properties.compute_units = found.multi_processor_count;
+      properties.warp_size = found.warp_size;
+    }
+    const ScopedDevice device(index);
+    Check<Runtime>(Runtime::MemGetInfo(&properties.free_memory, &properties.total_memory),
+                   "MemGetInfo");
+    return properties;
+  }
+
+  void SynchronizeDevice() override {
+    Check<Runtime>(Runtime::DeviceSynchronize(), "DeviceSynchronize");
+  }
+
+  void* Allocate(std::size_t bytes) override {
+    void* pointer = nullptr;
+    return CheckAllocation(Runtime::Malloc(&pointer, bytes), "Malloc") ? pointer : nullptr;
+  }
+
+  void Free(void* pointer) noexcept override {
+    if (Runtime::Free(pointer) != rt::kSuccess) ForgetLastError<Runtime>();
+  }
+
+  void CopyAsync(void* destination, const void* source, std::size_t bytes, CopyKind kind,
+                 StreamHandle stream) override {
+    if (bytes == 0) return;
+    Check<Runtime>(Runtime::MemcpyAsync(destination, source, bytes, KindOf(kind), StreamOf(stream)),
+                   "MemcpyAsync");
+  }
+
+  void CopyPeerAsync(void* destination, int destination_device, const void* source,
+                     int source_device, std::size_t bytes, StreamHandle stream) override {
+    if (bytes == 0) return;
+    if constexpr (rt::HasMemcpyPeerAsync<Runtime>) {
+      Check<Runtime>(Runtime::MemcpyPeerAsync(destination, destination_device, source,
+                                              source_device, bytes, StreamOf(stream)),
+                     "MemcpyPeerAsync");
+    } else if (destination_device == source_device) {
+      CopyAsync(destination, source, bytes, CopyKind::kDeviceToDevice, stream);
+    } else {
+      CopyThroughHost(destination, destination_device, source, source_device, bytes, stream);
+    }
+  }
+
+  void FillBytesAsync(void* destination, int value, std::size_t bytes,
+                      StreamHandle stream) override {
+    if (bytes == 0) return;
+    Check<Runtime>(Runtime::MemsetAsync(destination, value, bytes, StreamOf(stream)),
+                   "MemsetAsync");
+  }
+
+  void* AllocateHost(std::size_t bytes) override {
+    void* pointer = nullptr;
+    return CheckAllocation(Runtime::MallocHost(&pointer, bytes), "MallocHost") ? pointer : nullptr;
+  }
+
+  void FreeHost(void* pointer) noexcept override {
+    if (Runtime::FreeHost(pointer) != rt::kSuccess) ForgetLastError<Runtime>();
+  }
+
+  StreamHandle CreateStream(int priority) override {
+    rt::Stream stream = nullptr;
+    if constexpr (rt::HasStreamCreateWithPriority<Runtime>) {
+      Check<Runtime>(Runtime::StreamCreateWithPriority(&stream, rt::kStreamNonBlocking, priority),
+                     "StreamCreateWithPriority");
+    } else if constexpr (rt::HasStreamCreateWithFlags<Runtime>) {
+      Check<Runtime>(Runtime::StreamCreateWithFlags(&stream, rt::kStreamNonBlocking),
+                     "StreamCreateWithFlags");
+    } else {
+      Check<Runtime>(Runtime::StreamCreate(&stream), "StreamCreate");
+    }
+    return stream;
+  }
+
+  void DestroyStream(StreamHandle stream) noexcept override {
+    if (Runtime::StreamDestroy(StreamOf(stream)) != rt::kSuccess) ForgetLastError<Runtime>();
+  }
+
+  void SynchronizeStream(StreamHandle stream) override {
+    Check<Runtime>(Runtime::StreamSynchronize(StreamOf(stream)), "StreamSynchronize");
+  }
+
+  EventHandle CreateEvent() override {
+    rt::Event event = nullptr;
+    Check<Runtime>(Runtime::EventCreate(&event), "EventCreate");
+    return event;
+  }
+
+  void DestroyEvent(EventHandle event) noexcept override {
+    if (Runtime::EventDestroy(EventOf(event)) != rt::kSuccess) ForgetLastError<Runtime>();
+  }
+
+  void RecordEvent(EventHandle event, StreamHandle stream) override {
+    Check<Runtime>(Runtime::EventRecord(EventOf(event), StreamOf(stream)), "EventRecord");
+  }
+
+  void StreamWaitEvent(StreamHandle stream, EventHandle event) override {
+    Check<Runtime>(
+        Runtime::StreamWaitEvent(StreamOf(stream), EventOf(event), rt::kEventWaitDefault),
+        "StreamWaitEvent");
+  }
+
+  bool QueryEvent(EventHandle event) override {
+    const rt::Error error = Runtime::EventQuery(EventOf(event));
+    if (error == rt::kErrorNotReady) return false;
+    Check<Runtime>(error, "EventQuery");
+    return true;
+  }
+
+  void SynchronizeEvent(EventHandle event) override {
+    Check<Runtime>(Runtime::EventSynchronize(EventOf(event)), "EventSynchronize");
+  }
+
+  float ElapsedMilliseconds(EventHandle start, EventHandle end) override {
+    float milliseconds = 0;
+    Check<Runtime>(Runtime::EventElapsedTime(&milliseconds, EventOf(start), EventOf(end)),
+                   "EventElapsedTime");
+    return milliseconds;
+  }
+
+  bool IsCapturing(StreamHandle stream) const override {
+    if constexpr (rt::HasStreamIsCapturing<Runtime>) {
+      rt::StreamCaptureStatus status = rt::kStreamCaptureStatusNone;
+      const rt::Error error = Runtime::StreamIsCapturing(StreamOf(stream), &status);
+      if (error == rt::kSuccess) return status != rt::kStreamCaptureStatusNone;
+      // The default stream cannot capture, and says so while another stream does.
+      ForgetLastError<Runtime>();
+      if (error != rt::kErrorStreamCaptureImplicit)
+        ThrowRuntimeError<Runtime>(error, "StreamIsCapturing");
+    }
+    return false;
+  }
+
+ private:
+  static rt::Stream StreamOf(StreamHandle stream) { return static_cast<rt::Stream>(stream); }
+  static rt::Event EventOf(EventHandle event) { return static_cast<rt::Event>(event); }
+
+  /// Makes a device current for a scope.
+  class ScopedDevice {
+   public:
+    explicit ScopedDevice(int index) {
+      Check<Runtime>(Runtime::GetDevice(&previous_), "GetDevice");
+      Check<Runtime>(Runtime::SetDevice(index), "SetDevice");
+    }
+    ~ScopedDevice() {
+      if (Runtime::SetDevice(previous_) != rt::kSuccess) ForgetLastError<Runtime>();
+    }
+    ScopedDevice(const ScopedDevice&) = delete;
+    ScopedDevice& operator=(const ScopedDevice&) = delete;
+
+   private:
+    int previous_ = 0;
+  };
+
+  /// What a runtime without copies between devices can do: wait for the stream, then copy twice.
+  static void CopyThroughHost(void* destination, int destination_device, const void* source,
+                              int source_device, std::size_t bytes, StreamHandle stream) {
+    Check<Runtime>(Runtime::StreamSynchronize(StreamOf(stream)), "StreamSynchronize");
+    const auto buffer = std::make_unique<std::byte[]>(bytes);
+    const auto copy = [bytes](int device, void* to, const void* from, rt::MemcpyKind kind) {
+      const ScopedDevice current(device);
+      Check<Runtime>(Runtime::Memcpy(to, from, bytes, kind), "Memcpy");
+    };
+    copy(source_device, buffer.get(), source, rt::kMemcpyDeviceToHost);
+    copy(destination_device, destination, buffer.get(), rt::kMemcpyHostToDevice);
+  }
+
+  static rt::MemcpyKind KindOf(CopyKind kind) {
+    switch (kind) {
+      case CopyKind::kHostToDevice:
+        return rt::kMemcpyHostToDevice;
+      case CopyKind::kDeviceToHost:
+        return rt::kMemcpyDeviceToHost;
+      case CopyKind::kDeviceToDevice:
+        break;
+    }
+    return rt::kMemcpyDeviceToDevice;
+  }
+
+  /// False when there is no memory left, which is an answer and not a failure.
+  static bool CheckAllocation(rt::Error error, const char* call) {
+    if (error == rt::kErrorMemoryAllocation) {
+      ForgetLastError<Runtime>();
+      return false;
+    }
+    Check<Runtime>(error, call);
+    return true;
+  }
+};
+
+}  // namespace infini_train::backend

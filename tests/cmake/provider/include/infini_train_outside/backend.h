@@ -1,0 +1,7 @@
+#pragma once
+
+namespace infini_train::outside {
+
+void RegisterBackend();
+
+}  // namespace infini_train::outside
