@@ -18,6 +18,8 @@ LEVELS = [
     {"trainer"},
 ]
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
+# What tools/new_backend.py copies; a provider itself.
+PROVIDER_TEMPLATE = "tools/backend_template/"
 # Kernels are reached through the op registry alone, and see no further up than ops.
 KERNELS = "kernels"
 KERNELS_MAY_INCLUDE = {"core", "ops", KERNELS}
@@ -149,6 +151,8 @@ def check_products(repository):
             if path.startswith(("infini_train", "backends/")):
                 repository.report(name, text, offset, f"InfiniRT may not know of {path}")
     for name, text in repository.sources("infini_train/", "tools/", "examples/"):
+        if name.startswith(PROVIDER_TEMPLATE):
+            continue
         for offset, _, path in includes(text):
             if path.startswith(("backends/", "infini_train_")):
                 repository.report(name, text, offset, f"providers are reached through registries, not {path}")
