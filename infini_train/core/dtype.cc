@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include "infini_train/core/error.h"
 
@@ -16,6 +18,22 @@ constexpr std::pair<std::string_view, DataType> kAliases[] = {{"fp32", DataType:
                                                               {"fp64", DataType::kFloat64},
                                                               {"fp16", DataType::kFloat16},
                                                               {"bf16", DataType::kBFloat16}};
+
+/// The next number towards minus infinity.
+template <typename T>
+T Previous(T x) {
+  if constexpr (sizeof(T) == 2) {
+    constexpr std::uint16_t kSign = 0x8000;
+    if ((x.bits & ~kSign) == 0) {
+      x.bits = kSign | 1;
+    } else {
+      x.bits = static_cast<std::uint16_t>((x.bits & kSign) != 0 ? x.bits + 1 : x.bits - 1);
+    }
+    return x;
+  } else {
+    return std::nextafter(x, -std::numeric_limits<T>::infinity());
+  }
+}
 
 }  // namespace
 
@@ -42,6 +60,14 @@ DataType PromoteTypes(DataType a, DataType b) {
   const int rank_b = kRank[static_cast<int>(b)];
   if (rank_a == rank_b) return DataType::kFloat32;
   return rank_a > rank_b ? a : b;
+}
+
+double LargestBelow(double limit, DataType dtype) {
+  return DispatchFloating("LargestBelow", dtype, [&](auto tag) -> double {
+    using T = typename decltype(tag)::type;
+    const auto rounded = static_cast<T>(static_cast<ComputeType<T>>(limit));
+    return static_cast<double>(static_cast<double>(rounded) < limit ? rounded : Previous(rounded));
+  });
 }
 
 void detail::ThrowUnsupportedDataType(std::string_view what, DataType dtype,

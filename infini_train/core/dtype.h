@@ -46,6 +46,9 @@ INFINI_TRAIN_API DataType ParseDataType(std::string_view text);
 /// wider one a narrower one, float16 with bfloat16 gives float32, bool gives way to everything.
 INFINI_TRAIN_API DataType PromoteTypes(DataType a, DataType b);
 
+/// The largest number of a floating type that is less than `limit`, a number.
+INFINI_TRAIN_API double LargestBelow(double limit, DataType dtype);
+
 /// C++ element type to DataType. uint16_t is kUInt16; the half types are Float16 and BFloat16.
 template <typename T>
 constexpr DataType DataTypeOf();

@@ -179,6 +179,21 @@ TEST(DataType, PromotesLikePyTorch) {
   }
 }
 
+TEST(DataType, LargestBelowIsTheNeighbourOfTheLimit) {
+  using enum DataType;
+  EXPECT_EQ(LargestBelow(1, kFloat64), 1 - 0x1p-53);
+  EXPECT_EQ(LargestBelow(1, kFloat32), 1 - 0x1p-24);
+  EXPECT_EQ(LargestBelow(1, kFloat16), 1 - 0x1p-11);
+  EXPECT_EQ(LargestBelow(1, kBFloat16), 1 - 0x1p-8);
+  // Limits between two numbers, above and below the middle.
+  EXPECT_EQ(LargestBelow(1 + 0x1p-8, kBFloat16), 1);
+  EXPECT_EQ(LargestBelow(1 + 0x1.8p-8, kBFloat16), 1);
+  EXPECT_EQ(LargestBelow(-1, kBFloat16), -1 - 0x1p-7);
+  EXPECT_EQ(LargestBelow(0, kFloat16), -0x1p-24);
+  EXPECT_EQ(LargestBelow(0, kBFloat16), -0x1p-133);
+  EXPECT_THROW(LargestBelow(1, kInt32), Error);
+}
+
 TEST(Scalar, KeepsEveryInteger) {
   EXPECT_EQ(Scalar(INT64_MIN).To<std::int64_t>(), INT64_MIN);
   EXPECT_EQ(Scalar((std::int64_t{1} << 53) + 1).To<std::int64_t>(), (std::int64_t{1} << 53) + 1);

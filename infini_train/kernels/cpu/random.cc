@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <numbers>
 #include <type_traits>
 
@@ -75,31 +74,6 @@ void FillFloating(std::string_view op, const Tensor& out, Generator::State state
     } else {
       run(TypeTag<float>{});
     }
-  });
-}
-
-/// The next number towards minus infinity.
-template <typename T>
-T Previous(T x) {
-  if constexpr (sizeof(T) == 2) {
-    constexpr std::uint16_t kSign = 0x8000;
-    if ((x.bits & ~kSign) == 0) {
-      x.bits = kSign | 1;
-    } else {
-      x.bits = static_cast<std::uint16_t>((x.bits & kSign) != 0 ? x.bits + 1 : x.bits - 1);
-    }
-    return x;
-  } else {
-    return std::nextafter(x, -std::numeric_limits<T>::infinity());
-  }
-}
-
-/// The largest number of the dtype below `high`.
-double LargestBelow(double high, DataType dtype) {
-  return DispatchFloating("RandomUniform", dtype, [&](auto tag) -> double {
-    using T = typename decltype(tag)::type;
-    const auto rounded = static_cast<T>(static_cast<ComputeType<T>>(high));
-    return static_cast<double>(static_cast<double>(rounded) < high ? rounded : Previous(rounded));
   });
 }
 
