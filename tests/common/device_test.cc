@@ -53,6 +53,9 @@ Placement Place(const Dims& shape, Layout layout) {
     case Layout::kExpanded:
       if (rank >= 1) extents[0] = std::min<std::int64_t>(extents[0], 1);
       break;
+    case Layout::kShifted:
+      placement.offset = 1;
+      break;
   }
   placement.strides = ContiguousStrides(extents);
   placement.storage_size = placement.offset + Numel(extents);
@@ -172,8 +175,8 @@ void ExpectWithin(const Tensor& actual, const std::vector<double>& expected,
 }  // namespace
 
 void PrintTo(Layout layout, std::ostream* out) {
-  static constexpr const char* kNames[] = {"contiguous", "transposed", "sliced", "stepped",
-                                           "expanded"};
+  static constexpr const char* kNames[] = {"contiguous", "transposed", "sliced",
+                                           "stepped",    "expanded",   "shifted"};
   *out << kNames[static_cast<int>(layout)];
 }
 

@@ -28,13 +28,19 @@ enum class Layout {
   kSliced,      ///< a slice of a larger row-major array: an offset and gaps between rows
   kStepped,     ///< every second element of the last dimension
   kExpanded,    ///< stride 0 in the first dimension (all its slices are one)
+  kShifted,     ///< row-major without gaps, one element behind an aligned address
 };
 
 /// The layouts that a tensor which is written may have: all but kExpanded.
 inline constexpr Layout kWritableLayouts[] = {Layout::kContiguous, Layout::kTransposed,
-                                              Layout::kSliced, Layout::kStepped};
-inline constexpr Layout kAllLayouts[] = {Layout::kContiguous, Layout::kTransposed, Layout::kSliced,
-                                         Layout::kStepped, Layout::kExpanded};
+                                              Layout::kSliced, Layout::kStepped, Layout::kShifted};
+inline constexpr Layout kAllLayouts[] = {Layout::kContiguous, Layout::kTransposed,
+                                         Layout::kSliced,     Layout::kStepped,
+                                         Layout::kExpanded,   Layout::kShifted};
+/// Lengths of rows that break kernels: about a group of lanes, beyond a block, vocabularies.
+inline constexpr std::int64_t kRowLengths[] = {1, 31, 32, 33, 63, 64, 65, 1000, 50257, 128256};
+/// More than the blocks that a grid of the emulator has in a dimension.
+inline constexpr std::int64_t kManyRows = 65537;
 inline constexpr DataType kFloatingTypes[] = {DataType::kFloat32, DataType::kFloat64,
                                               DataType::kFloat16, DataType::kBFloat16};
 inline constexpr DataType kAllTypes[] = {

@@ -143,6 +143,27 @@ TEST_P(BinaryTest, BroadcastsAnyDimension) {
   }
 }
 
+TEST_P(BinaryTest, BroadcastsRowsOfEveryLength) {
+  for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (std::int64_t length : kRowLengths) {
+      for (Layout layout : {Layout::kContiguous, Layout::kShifted}) {
+        const Dims shape = {2, length};
+        const Tensor a = MakeTensor(device(), dtype, shape, RandomValues(2 * length, -4, 4, 1));
+        const Tensor row =
+            MakeTensor(device(), dtype, {1, length}, RandomValues(length, -4, 4, 2), layout);
+        const Tensor b = row.AsStrided(shape, {0, 1}, row.offset());
+        std::vector<double> expected = ToDoubles(a);
+        const std::vector<double> second = ToDoubles(row);
+        for (std::size_t i = 0; i < expected.size(); ++i)
+          expected[i] *= second[i % static_cast<std::size_t>(length)];
+        Tensor out = MakeOutput(device(), dtype, shape);
+        Call<op::Mul>(out, a, b);
+        ExpectClose(out, expected, {.operations = 0});
+      }
+    }
+  }
+}
+
 TEST_P(BinaryTest, IntegersWrap) {
   const Tensor a = MakeTensor(device(), DataType::kInt32, {3}, {INT32_MAX, INT32_MIN, 65536});
   const Tensor b = MakeTensor(device(), DataType::kInt32, {3}, {1, -1, 65536});

@@ -166,6 +166,33 @@ TEST_P(MemoryTest, CopyOfALargeContiguousTensor) {
   ExpectEqual(out, values);
 }
 
+TEST_P(MemoryTest, CopyTransposesManyMatrices) {
+  const std::int64_t count = kManyRows;
+  std::vector<std::uint8_t> values(static_cast<std::size_t>(count) * 72);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<std::uint8_t>(i * 37 + i / 251);
+  Tensor x = Tensor::Empty({count, 8, 9}, DataType::kUInt8, device());
+  x.CopyFromHost(values.data(), values.size());
+  Tensor out = Tensor::Empty({count, 9, 8}, DataType::kUInt8, device());
+  Call<op::Copy>(out, x.AsStrided({count, 9, 8}, {72, 1, 9}, 0));
+  const std::vector<std::uint8_t> found = out.ToVector<std::uint8_t>();
+  std::int64_t wrong = 0;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    wrong += found[i] != values[i / 72 * 72 + i % 8 * 9 + i % 72 / 8];
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_P(MemoryTest, ArangeWithMoreElementsThanAGridHasLanes) {
+  const std::int64_t count = kManyRows * 256 + 3;
+  Tensor out = Tensor::Empty({count}, DataType::kUInt8, device());
+  Call<op::Arange>(out, Scalar(5), Scalar(3));
+  const std::vector<std::uint8_t> found = out.ToVector<std::uint8_t>();
+  std::int64_t wrong = 0;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    wrong += found[i] != static_cast<std::uint8_t>(5 + 3 * i);
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST_P(MemoryTest, Arange) {
   for (DataType dtype : {DataType::kFloat32, DataType::kFloat64, DataType::kBFloat16,
                          DataType::kInt64, DataType::kInt32}) {

@@ -37,6 +37,27 @@ TEST_P(RandomTest, UniformFollowsTheSequence) {
   }
 }
 
+TEST_P(RandomTest, AnyLengthAndAlignment) {
+  for (DataType dtype : kFloatingTypes) {
+    for (std::int64_t count : kRowLengths) {
+      const Tensor x = MakeTensor(device(), dtype, {count}, RandomValues(count, 1, 4, 1));
+      const Tensor shifted =
+          MakeTensor(device(), dtype, {count}, RandomValues(count, 1, 4, 1), Layout::kShifted);
+      const auto expect_same = [&](const auto& draw) {
+        Tensor aligned = MakeOutput(device(), dtype, {count});
+        Tensor behind = MakeOutput(device(), dtype, {count}, Layout::kShifted);
+        draw(aligned, x);
+        draw(behind, shifted);
+        EXPECT_EQ(ToDoubles(aligned), ToDoubles(behind));
+        ExpectGapsUntouched(behind);
+      };
+      expect_same(
+          [](Tensor& out, const Tensor&) { Call<op::RandomNormal>(out, 0.0, 1.0, kState); });
+      expect_same([](Tensor& out, const Tensor& in) { Call<op::Dropout>(out, in, 0.5, kState); });
+    }
+  }
+}
+
 TEST_P(RandomTest, UniformStaysInItsRangeAfterRounding) {
   for (DataType dtype : kFloatingTypes) {
     for (const auto& [low, high] :

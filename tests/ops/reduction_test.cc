@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <map>
 
@@ -153,6 +155,93 @@ TEST_P(ReductionTest, NaNAndInfinity) {
     Call<op::Sum>(out, x, Dims{1});
     ExpectEqual(out, {-infinity, infinity});
   }
+}
+
+TEST_P(ReductionTest, RowsAndColumnsOfEveryLength) {
+  for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (std::int64_t length : kRowLengths) {
+      for (Layout layout : {Layout::kContiguous, Layout::kShifted}) {
+        for (const Problem& problem : {Problem{{3, length}, {1}}, Problem{{length, 3}, {0}}}) {
+          const Tensor x = MakeTensor(device(), dtype, problem.shape,
+                                      RandomValues(Numel(problem.shape), -9, 9, 3), layout);
+          const Dims out_shape = ReducedShape(problem.shape, problem.dims);
+          Tensor out = MakeOutput(device(), dtype, out_shape);
+          SCOPED_TRACE(problem.shape.ToString());
+          Call<op::Sum>(out, x, problem.dims);
+          ExpectClose(out, Reduce(x, problem.dims, 0, [](double a, double b) { return a + b; }),
+                      {.operations = 64}, Reduce(x, problem.dims, 0, [](double a, double b) {
+                        return a + std::fabs(b);
+                      }));
+          Call<op::Max>(out, x, problem.dims);
+          const std::vector<double> largest =
+              Reduce(x, problem.dims, -1e9, [](double a, double b) { return std::fmax(a, b); });
+          ExpectEqual(out, largest);
+
+          const int dim = static_cast<int>(problem.dims[0]);
+          Tensor positions = MakeOutput(device(), DataType::kInt64, out_shape);
+          Call<op::ArgMax>(positions, x, dim);
+          const std::vector<double> values = ToDoubles(x);
+          const std::vector<double> found = ToDoubles(positions);
+          for (std::size_t i = 0; i < 3; ++i) {
+            std::size_t first = 0;
+            const std::size_t start = dim == 1 ? i * static_cast<std::size_t>(length) : i;
+            const std::size_t step = dim == 1 ? 1 : 3;
+            while (values[start + first * step] != largest[i])
+              ++first;
+            EXPECT_EQ(found[i], static_cast<double>(first));
+          }
+
+          // Sums of positive numbers, so that an error of one element shows.
+          const Tensor positive = MakeTensor(device(), dtype, problem.shape,
+                                             RandomValues(Numel(problem.shape), 1, 2, 4), layout);
+          std::vector<double> sums = ToDoubles(positive);
+          const std::size_t step = dim == 1 ? 1 : 3;
+          for (std::size_t i = 0; i < sums.size(); ++i) {
+            const bool is_first = dim == 1 ? i % static_cast<std::size_t>(length) == 0 : i < 3;
+            if (!is_first) sums[i] += sums[i - step];
+          }
+          Tensor running = MakeOutput(device(), dtype, problem.shape, layout);
+          Call<op::CumSum>(running, positive, dim);
+          ExpectClose(running, sums, {.operations = 1});
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ReductionTest, MoreResultsThanAGridHasLanes) {
+  const std::int64_t count = kManyRows * 256 + 3;
+  std::vector<std::uint8_t> values(static_cast<std::size_t>(count) * 2);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<std::uint8_t>(i * 7 + i / 253);
+  Tensor x = Tensor::Empty({count, 2}, DataType::kUInt8, device());
+  x.CopyFromHost(values.data(), values.size());
+  Tensor out = Tensor::Empty({count, 1}, DataType::kUInt8, device());
+  Call<op::Max>(out, x, Dims{1});
+  const std::vector<std::uint8_t> found = out.ToVector<std::uint8_t>();
+  std::int64_t wrong = 0;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    wrong += found[i] != std::max(values[2 * i], values[2 * i + 1]);
+  EXPECT_EQ(wrong, 0);
+}
+
+/// Rows long enough for a block each.
+TEST_P(ReductionTest, MoreRowsThanAGridHasBlocks) {
+  const std::int64_t length = 70;
+  const Tensor row =
+      MakeTensor(device(), DataType::kInt32, {length}, RandomValues(length, 0, 9, 1));
+  const std::vector<std::int32_t> steps = row.ToVector<std::int32_t>();
+  Tensor out = Tensor::Empty({kManyRows, length}, DataType::kInt32, device());
+  Call<op::CumSum>(out, row.AsStrided({kManyRows, length}, {0, 1}, row.offset()), 1);
+  const std::vector<std::int32_t> found = out.ToVector<std::int32_t>();
+  std::int64_t wrong = 0;
+  std::int32_t sum = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::size_t place = i % static_cast<std::size_t>(length);
+    sum = (place == 0 ? 0 : sum) + steps[place];
+    wrong += found[i] != sum;
+  }
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST_P(ReductionTest, EmptyExtremesAreAnError) {

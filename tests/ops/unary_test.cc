@@ -139,6 +139,26 @@ TEST_P(UnaryTest, WorksInPlaceOverSeveralThreadsAndTiles) {
   }
 }
 
+TEST_P(UnaryTest, RowsOfEveryLengthAndAlignment) {
+  for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat64}) {
+    for (std::int64_t length : kRowLengths) {
+      for (Layout layout : {Layout::kContiguous, Layout::kSliced, Layout::kShifted}) {
+        const Tensor x =
+            MakeTensor(device(), dtype, {2, length}, RandomValues(2 * length, -5, 5, 3), layout);
+        std::vector<double> expected = ToDoubles(x);
+        for (double& value : expected)
+          value = -value;
+        for (Layout written : {Layout::kContiguous, layout}) {
+          Tensor out = MakeOutput(device(), dtype, {2, length}, written);
+          Call<op::Neg>(out, x);
+          ExpectEqual(out, expected);
+          ExpectGapsUntouched(out);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(UnaryTest, LogicalNot) {
   const Tensor x = MakeTensor(device(), DataType::kBool, {4}, {1, 0, 0, 1}, Layout::kStepped);
   Tensor out = MakeOutput(device(), DataType::kBool, {4});
@@ -288,7 +308,11 @@ TEST_P(UnaryTest, GeluStaysFiniteWhereTanhHasSaturated) {
 
 TEST_P(UnaryTest, SwiGluAndItsGradient) {
   for (DataType dtype : kFloatingTypes) {
-    for (const Dims& shape : {Dims{3, 5}, Dims{0, 4}, Dims{2, 4, 530}, Dims{3, 0}}) {
+    std::vector<Dims> shapes = {{3, 5}, {0, 4}, {2, 4, 530}, {3, 0}};
+    for (std::int64_t length : kRowLengths) {
+      if (length <= 1000) shapes.push_back({3, length});
+    }
+    for (const Dims& shape : shapes) {
       Dims packed_shape = shape;
       packed_shape.back() *= 2;
       const std::int64_t width = shape.back();
