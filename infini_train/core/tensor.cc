@@ -186,6 +186,14 @@ bool Tensor::SharesStorageWith(const Tensor& other) const {
   return defined() && other.defined() && impl_->storage == other.impl_->storage;
 }
 
+ByteRange Tensor::storage_range() const {
+  if (numel() == 0) return {};
+  const IndexRange range = ComputeIndexRange(shape(), strides(), offset());
+  const std::size_t element_size = SizeOf(dtype());
+  return {static_cast<std::size_t>(range.lowest) * element_size,
+          static_cast<std::size_t>(range.highest + 1) * element_size};
+}
+
 void* Tensor::raw_data() const {
   auto* data = static_cast<std::byte*>(impl().storage->data());
   // A storage of no bytes has no address to count from.
@@ -227,18 +235,15 @@ void Tensor::CopyToHost(void* destination) const {
     return;
   }
   // The range that the elements lie in, in one piece.
-  const IndexRange range = ComputeIndexRange(shape(), strides(), offset());
+  const ByteRange range = storage_range();
   const std::size_t element_size = SizeOf(dtype());
-  std::vector<std::byte> buffer(static_cast<std::size_t>(range.highest - range.lowest + 1) *
-                                element_size);
+  std::vector<std::byte> buffer(range.end - range.begin);
   guard_impl.CopyAsync(buffer.data(),
-                       static_cast<const std::byte*>(storage()->data()) +
-                           range.lowest * static_cast<std::int64_t>(element_size),
+                       static_cast<const std::byte*>(storage()->data()) + range.begin,
                        buffer.size(), CopyKind::kDeviceToHost, stream);
   guard_impl.SynchronizeStream(stream);
-  GatherToContiguous(
-      out, buffer.data() + (offset() - range.lowest) * static_cast<std::int64_t>(element_size),
-      element_size, shape(), strides());
+  const std::size_t first = static_cast<std::size_t>(offset()) * element_size - range.begin;
+  GatherToContiguous(out, buffer.data() + first, element_size, shape(), strides());
 }
 
 void Tensor::CopyFromHost(const void* source, std::size_t bytes) const {

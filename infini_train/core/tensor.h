@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -16,6 +17,12 @@ namespace infini_train {
 
 class Storage;
 struct AutogradMeta;
+
+/// Bytes of a storage, from `begin` up to but without `end`.
+struct ByteRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
 
 /// A cheap value handle on an n-dimensional array: dtype, shape, strides (in elements) and an
 /// offset into reference-counted storage. Copying a Tensor copies the handle; views share storage.
@@ -61,6 +68,8 @@ class INFINI_TRAIN_API Tensor {
   /// Whether the elements lie in row-major order without gaps.
   bool IsContiguous() const;
   const std::shared_ptr<Storage>& storage() const;
+  /// The bytes of the storage from the lowest element to the highest; empty without elements.
+  ByteRange storage_range() const;
   bool SharesStorageWith(const Tensor& other) const;
   bool IsSameAs(const Tensor& other) const { return impl_ == other.impl_; }
 

@@ -60,6 +60,10 @@ void RegisterKernel(DeviceType type, OpId id, AnyKernel kernel, const char* file
   entry = {kernel, file, line, nullptr, 0};
 }
 
+bool HasTwoKernels(DeviceType type, OpId id) noexcept {
+  return EntryOf(type, id).other_file != nullptr;
+}
+
 void ThrowNoKernel(DeviceType type, OpId id) {
   const std::string_view name = GetOpInfo(id).name;
   const KernelEntry& entry = EntryOf(type, id);

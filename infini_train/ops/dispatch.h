@@ -59,9 +59,16 @@ using AnyKernel = void (*)();
 /// Null when the device has no kernel.
 INFINI_TRAIN_API AnyKernel FindKernel(DeviceType type, OpId id) noexcept;
 
+/// What stands in for a kernel that the device lacks: runs the CPU's on copies (ops/fallback.h).
+/// Throws Error where the op has no kernel on the CPU, or two on the device.
+INFINI_TRAIN_API AnyKernel FindFallback(DeviceType type, OpId id);
+
 /// Throws Error: why there is no kernel to call, and who has one.
 [[noreturn]] INFINI_TRAIN_API void ThrowNoKernel(DeviceType type, OpId id);
 [[noreturn]] INFINI_TRAIN_API void ThrowDeviceMismatch(OpId id, Device expected, Device found);
+
+/// Whether a second kernel was registered, so that neither is used.
+bool HasTwoKernels(DeviceType type, OpId id) noexcept;
 
 /// Remembers a kernel. A second one for the same op and device disables both: using the op throws
 /// an Error that names both places.
@@ -102,6 +109,10 @@ class ArgumentScan {
 
 /// Written arguments are told by their type: Tensor& and MutableTensorList.
 template <typename Parameter>
+inline constexpr bool kIsWritten =
+    std::is_same_v<Parameter, Tensor&> || std::is_same_v<Parameter, MutableTensorList>;
+
+template <typename Parameter>
 void BumpIfWritten(const auto& argument) {
   if constexpr (std::is_same_v<Parameter, Tensor&>) {
     if (argument.defined()) argument.BumpVersion();
@@ -122,8 +133,8 @@ struct Caller<Op, void(const KernelContext&, Parameters...)> {
     (scan.Visit(arguments), ...);
     if (!scan.found()) return;  // Empty lists: nothing to do.
     const Device device = scan.device();
-    const AnyKernel kernel = FindKernel(device.type(), Op::kId);
-    if (kernel == nullptr) ThrowNoKernel(device.type(), Op::kId);
+    AnyKernel kernel = FindKernel(device.type(), Op::kId);
+    if (kernel == nullptr) kernel = FindFallback(device.type(), Op::kId);
     const KernelContext context{device, CurrentStream(device)};
     reinterpret_cast<typename Op::Fn*>(kernel)(context, arguments...);
     (BumpIfWritten<Parameters>(arguments), ...);
@@ -161,8 +172,9 @@ struct KernelRegistrar<Op, kernel> {
 }  // namespace detail
 
 /// Runs an op on the device of its tensor arguments and marks the written ones as modified:
-/// `Call<op::Add>(out, a, b)`. Does not look at shapes; the caller has checked them. Throws Error
-/// when the tensors are on different devices or the device has no kernel.
+/// `Call<op::Add>(out, a, b)`. Does not look at shapes; the caller has checked them. A device that
+/// has no kernel falls back to the CPU's (ops/fallback.h). Throws Error when the tensors are on
+/// different devices.
 template <typename Op, typename... Arguments>
 void Call(Arguments&&... arguments) {
   detail::Caller<Op, typename Op::Fn>::Call(std::forward<Arguments>(arguments)...);

@@ -144,11 +144,12 @@ TEST(Allocator, MergesSmallBlocksBeforeItGrows) {
 TEST(Allocator, BlocksNeverOverlap) {
   WithMockProvider([] {
     std::mt19937 random(1);
-    std::vector<std::pair<std::uint8_t*, std::size_t>> live;
+    std::vector<std::pair<void*, std::size_t>> live;
     const auto check_and_free = [&](std::size_t i) {
       auto [pointer, bytes] = live[i];
-      const std::uint8_t mark = pointer[0];
-      EXPECT_TRUE(std::all_of(pointer, pointer + bytes, [&](auto byte) { return byte == mark; }));
+      const std::byte* content = MockRuntime::memory.Bytes(pointer);
+      const std::byte mark = content[0];
+      EXPECT_TRUE(std::all_of(content, content + bytes, [&](auto byte) { return byte == mark; }));
       Free(kMock, pointer);
       live[i] = live.back();
       live.pop_back();
@@ -159,9 +160,9 @@ TEST(Allocator, BlocksNeverOverlap) {
         continue;
       }
       const std::size_t bytes = 1 + random() % (std::size_t{1} << random() % 19);
-      auto* pointer = static_cast<std::uint8_t*>(Allocate(kMock, bytes));
+      void* pointer = Allocate(kMock, bytes);
       ASSERT_EQ(reinterpret_cast<std::uintptr_t>(pointer) % 64, 0u);
-      std::memset(pointer, i % 251, bytes);
+      std::memset(MockRuntime::memory.Bytes(pointer), i % 251, bytes);
       live.emplace_back(pointer, bytes);
     }
     while (!live.empty())

@@ -1,14 +1,17 @@
 #pragma once
 
+#include <sys/mman.h>
+
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
 
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/device/private_use1.h"
@@ -28,6 +31,46 @@ struct MockEvent {
   bool IsDone() const { return stream == nullptr || stream->finished >= point; }
 };
 
+/// Device memory that host code cannot touch: an address range that faults, with a twin elsewhere
+/// that holds the bytes and that only the runtime's copies know.
+class MockMemory {
+ public:
+  void* Allocate(std::size_t bytes) {
+    const std::size_t size = (bytes + kPage - 1) / kPage * kPage;
+    void* mapping =
+        mmap(nullptr, 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping == MAP_FAILED) return nullptr;
+    auto* start = static_cast<std::byte*>(mapping);
+    if (mprotect(start + size, size, PROT_READ | PROT_WRITE) != 0) return nullptr;
+    const std::lock_guard lock(mutex_);
+    sizes_.emplace(start, size);
+    return start;
+  }
+
+  void Free(void* pointer) {
+    const std::lock_guard lock(mutex_);
+    const auto found = sizes_.find(static_cast<std::byte*>(pointer));
+    munmap(pointer, 2 * found->second);
+    sizes_.erase(found);
+  }
+
+  /// Where the bytes of a device address are; null for an address that is none.
+  std::byte* Bytes(const void* pointer) {
+    auto* address = static_cast<std::byte*>(const_cast<void*>(pointer));
+    const std::lock_guard lock(mutex_);
+    const auto next = sizes_.upper_bound(address);
+    if (next == sizes_.begin()) return nullptr;
+    const auto& [start, size] = *std::prev(next);
+    return address < start + size ? address + size : nullptr;
+  }
+
+ private:
+  static constexpr std::size_t kPage = 4096;
+
+  std::mutex mutex_;
+  std::map<std::byte*, std::size_t> sizes_;
+};
+
 /// What the mock provider did, and what it shall do.
 struct MockRuntime {
   static constexpr int kDevices = 2;
@@ -38,15 +81,20 @@ struct MockRuntime {
   inline static std::atomic<int> live_allocations = 0;
   inline static std::atomic<int> copies = 0;
   inline static std::atomic<int> event_calls = 0;
+  /// The stream of the last copy.
+  inline static std::atomic<StreamHandle> last_stream = nullptr;
   /// Bytes that each device has.
   inline static std::size_t capacity = std::size_t{1} << 40;
   inline static std::size_t used = 0;
   inline static bool capturing = false;
   inline static bool fail_events = false;
   inline static thread_local int current_device = 0;
+  /// Never destroyed: tensors in static objects may be the last to use it.
+  inline static MockMemory& memory = *new MockMemory;
 };
 
-/// An accelerator with two devices, whose memory is host memory.
+/// An accelerator with two devices and no kernels. Its memory cannot be read or written but with
+/// the copies of the runtime.
 class MockDeviceGuard : public DeviceGuardImpl {
  public:
   MockDeviceGuard() { ++MockRuntime::constructed; }
@@ -66,7 +114,7 @@ class MockDeviceGuard : public DeviceGuardImpl {
   void* Allocate(std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
     if (bytes > MockRuntime::capacity - MockRuntime::used) return nullptr;
-    void* pointer = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    void* pointer = MockRuntime::memory.Allocate(bytes);
     sizes_.emplace(pointer, bytes);
     MockRuntime::used += bytes;
     ++MockRuntime::allocations[MockRuntime::current_device];
@@ -78,20 +126,23 @@ class MockDeviceGuard : public DeviceGuardImpl {
     MockRuntime::used -= sizes_.at(pointer);
     sizes_.erase(pointer);
     --MockRuntime::live_allocations;
-    std::free(pointer);
+    MockRuntime::memory.Free(pointer);
   }
-  void CopyAsync(void* destination, const void* source, std::size_t bytes, CopyKind,
-                 StreamHandle) override {
+  void CopyAsync(void* destination, const void* source, std::size_t bytes, CopyKind kind,
+                 StreamHandle stream) override {
     ++MockRuntime::copies;
+    MockRuntime::last_stream = stream;
+    if (kind != CopyKind::kHostToDevice) source = DeviceBytes(source);
+    if (kind != CopyKind::kDeviceToHost) destination = DeviceBytes(destination);
     std::memcpy(destination, source, bytes);
   }
   void CopyPeerAsync(void* destination, int, const void* source, int, std::size_t bytes,
                      StreamHandle) override {
     ++MockRuntime::copies;
-    std::memcpy(destination, source, bytes);
+    std::memcpy(DeviceBytes(destination), DeviceBytes(source), bytes);
   }
   void FillBytesAsync(void* destination, int value, std::size_t bytes, StreamHandle) override {
-    std::memset(destination, value, bytes);
+    std::memset(DeviceBytes(destination), value, bytes);
   }
 
   StreamHandle CreateStream(int) override { return new MockStream; }
@@ -120,8 +171,14 @@ class MockDeviceGuard : public DeviceGuardImpl {
   bool IsCapturing(StreamHandle) const override { return MockRuntime::capturing; }
 
  private:
+  void* DeviceBytes(const void* pointer) {
+    std::byte* bytes = MockRuntime::memory.Bytes(pointer);
+    if (bytes == nullptr) throw std::invalid_argument("no address of the device");
+    return bytes;
+  }
+
   std::mutex mutex_;
-  std::unordered_map<void*, std::size_t> sizes_;
+  std::map<void*, std::size_t> sizes_;
 };
 
 inline std::unique_ptr<DeviceGuardImpl> MakeMockDeviceGuard() {

@@ -68,7 +68,10 @@ void Transfer(const Tensor& target, const Tensor& source) {
 
 Tensor raw::To(const Tensor& x, Device device) {
   if (x.device() == device) return x;
-  const Tensor source = raw::Contiguous(x);
+  // The host gathers elements itself where the device cannot.
+  const bool gather_on_host = GetDeviceGuardImpl(device.type()).IsHostMemory() &&
+                              !HasKernel(x.device().type(), OpId::kCopy);
+  const Tensor source = gather_on_host ? x : raw::Contiguous(x);
   Tensor result = Tensor::Empty(x.shape(), x.dtype(), device);
   if (x.numel() > 0) Transfer(result, source);
   return result;
