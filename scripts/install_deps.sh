@@ -24,6 +24,7 @@ build_packages=(
   libcli11-dev            # command lines
   nlohmann-json3-dev      # configurations, tokenizers, safetensors headers
   libpcre2-dev            # splitting text before tokenization
+  libboost-context-dev    # fibers of the emulated accelerator
 )
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 lint_packages=(clang-format-14 clang-tidy-16 iwyu)

@@ -1,0 +1,52 @@
+# The shared kernels and the emulator that runs them on the CPU, for providers and tests.
+
+include_guard(GLOBAL)
+
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH infinitrain_simt_dir)
+
+# infinitrain_simt_kernels(<out-var> [EXCLUDE <file-stem>...])
+#
+# The sources of the shared kernels, which a provider compiles with its device compiler. It leaves out
+# those that it replaces by kernels of its own.
+function(infinitrain_simt_kernels out_var)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "EXCLUDE")
+  file(GLOB sources CONFIGURE_DEPENDS "${infinitrain_simt_dir}/kernels/*/*.cc")
+  set(excluded "${ARG_EXCLUDE}")
+  foreach(source IN LISTS sources)
+    cmake_path(GET source STEM stem)
+    if(stem IN_LIST ARG_EXCLUDE)
+      list(REMOVE_ITEM sources "${source}")
+      list(REMOVE_ITEM excluded "${stem}")
+    endif()
+  endforeach()
+  if(excluded)
+    message(FATAL_ERROR "infinitrain_simt_kernels: no shared kernels in files named: ${excluded}")
+  endif()
+  set(${out_var} "${sources}" PARENT_SCOPE)
+endfunction()
+
+# infinitrain_add_simt_emulator()
+#
+# Makes the target infini_train_simt_emulator, once: what links it runs kernels on the CPU. Where they
+# are compiled, `#include "simt_platform.h"` is backends/simt/emulator/platform.h. Needs the target
+# InfiniRT::infinirt with the CPU backend.
+function(infinitrain_add_simt_emulator)
+  if(TARGET infini_train_simt_emulator)
+    return()
+  endif()
+  find_package(Boost REQUIRED COMPONENTS context)
+  find_package(fmt CONFIG REQUIRED)
+  find_package(Threads REQUIRED)
+  set(sources block_runner fault fiber grid launch options race_detector shared_memory)
+  list(TRANSFORM sources REPLACE "(.+)" "${infinitrain_simt_dir}/emulator/\\1.cc")
+  add_library(infini_train_simt_emulator STATIC ${sources})
+  set_target_properties(infini_train_simt_emulator PROPERTIES
+    POSITION_INDEPENDENT_CODE ON OPTIMIZE_DEPENDENCIES ON CXX_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_link_libraries(infini_train_simt_emulator
+    PUBLIC InfiniTrain::InfiniTrain InfiniTrain::BackendHeaders
+    PRIVATE InfiniRT::infinirt Boost::context fmt::fmt Threads::Threads)
+  if(TARGET infini_train_compile_options)
+    target_link_libraries(infini_train_simt_emulator PRIVATE infini_train_compile_options)
+  endif()
+endfunction()

@@ -1,0 +1,78 @@
+#include "backends/simt/emulator/launch.h"
+
+#include <string_view>
+
+#include <fmt/format.h>
+#include <infini/rt.h>
+#include <infini/rt/cpu/runtime.h>
+
+#include "backends/simt/emulator/fault.h"
+#include "backends/simt/emulator/grid.h"
+#include "backends/simt/emulator/platform.h"
+#include "infini_train/core/error.h"
+
+namespace infini_train::simt::emulator {
+namespace {
+
+using Runtime = infini::rt::runtime::Runtime<infini::rt::Device::Type::kCpu>;
+namespace rt = infini::rt::runtime;
+
+std::string_view NameOf(OpId op) {
+  return op == OpId::kCount ? "a kernel" : GetOpInfo(op).name;
+}
+
+/// The launch as a kernel of the runtime.
+rt::Error RunLaunch(const void* packet) {
+  const auto& launched = *static_cast<const Launched*>(packet);
+  if (const std::optional<std::string> fault = RunGrid(launched)) {
+    KeepFault(fmt::format("device fault in {}: {}", NameOf(launched.op), *fault));
+    return rt::kErrorLaunchFailure;
+  }
+  return rt::kSuccess;
+}
+
+void CheckGeometry(const Launched& launched) {
+  const Geometry& geometry = launched.geometry;
+  const auto check = [&](bool good, std::string_view what, std::int64_t found, std::int64_t low,
+                         std::int64_t high) {
+    if (good) return;
+    throw Error(fmt::format("launch of {}: expected {} from {} to {}, found {}",
+                            NameOf(launched.op), what, low, high, found));
+  };
+  const auto check_range = [&](std::string_view what, std::int64_t found, std::int64_t low,
+                               std::int64_t high) {
+    check(found >= low && found <= high, what, found, low, high);
+  };
+  check_range("grid_x", geometry.grid_x, 0, kMaxGridX);
+  check_range("grid_y", geometry.grid_y, 0, kMaxGridYZ);
+  check_range("grid_z", geometry.grid_z, 0, kMaxGridYZ);
+  check_range("a block", geometry.block, 1, kMaxBlockSize);
+  check_range("dynamic_shared_bytes", static_cast<std::int64_t>(geometry.dynamic_shared_bytes), 0,
+              static_cast<std::int64_t>(kMaxSharedBytes));
+}
+
+void Check(rt::Error error, OpId op) {
+  if (error == rt::kSuccess) return;
+  const std::string fault = FaultMessage();
+  if (!fault.empty()) throw Error(fault);
+  throw Error(fmt::format("launch of {}: {}", NameOf(op), rt::GetErrorString(error)));
+}
+
+}  // namespace
+
+void Enqueue(const Context& context, const Launched& packet, std::size_t bytes) {
+  CheckGeometry(packet);
+  const Geometry& geometry = packet.geometry;
+  if (geometry.grid_x == 0 || geometry.grid_y == 0 || geometry.grid_z == 0) return;
+  // The default stream is the current device's.
+  int current = 0;
+  Check(Runtime::GetDevice(&current), packet.op);
+  const int wanted = context.device.index();
+  if (current != wanted) Check(Runtime::SetDevice(wanted), packet.op);
+  const rt::Error error =
+      Runtime::LaunchKernel(&RunLaunch, &packet, bytes, static_cast<rt::Stream>(context.stream));
+  if (current != wanted) Runtime::SetDevice(current);
+  Check(error, packet.op);
+}
+
+}  // namespace infini_train::simt::emulator

@@ -1,0 +1,3 @@
+#pragma once
+
+#include "backends/simt/emulator/platform.h"
