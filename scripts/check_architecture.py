@@ -13,7 +13,7 @@ LEVELS = [
     {"core"},
     {"ops"},
     {"autograd"},
-    {"nn", "optim", "data", "checkpoint", "parallel"},
+    {"nn", "optim", "data", "checkpoint", "parallel", "conformance"},
     {"models"},
     {"trainer"},
 ]

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <type_traits>
 
 #include "infini_train/core/error.h"
 #include "infini_train/trainer/commands.h"
@@ -150,15 +151,21 @@ int RunTrain(const std::string& program, const std::vector<std::string>& argumen
   return Parse(flags, arguments) ? Train(options, stdout) : 0;
 }
 
-template <typename Options>
+/// A command that returns nothing has succeeded unless it throws.
+template <typename Options, typename Result>
 int RunCommand(const std::string& program, const std::string& description,
                const std::vector<std::string>& arguments, void (*add_flags)(Flags&, Options&),
-               void (*command)(const Options&, std::FILE*)) {
+               Result (*command)(const Options&, std::FILE*)) {
   Options options;
   Flags flags(program, description);
   add_flags(flags, options);
-  if (Parse(flags, arguments)) command(options, stdout);
-  return 0;
+  if (!Parse(flags, arguments)) return 0;
+  if constexpr (std::is_void_v<Result>) {
+    command(options, stdout);
+    return 0;
+  } else {
+    return command(options, stdout);
+  }
 }
 
 struct Command {
@@ -194,6 +201,11 @@ const std::vector<Command>& Commands() {
       {"info", "Describes this build, or a model, checkpoint or token file.",
        [](const std::string& program, const std::string& description, const Arguments& arguments) {
          return RunCommand(program, description, arguments, &AddInfoFlags, &InfoCommand);
+       }},
+      {"conformance", "Checks every op of a device against float64, and its speed.",
+       [](const std::string& program, const std::string& description, const Arguments& arguments) {
+         return RunCommand(program, description, arguments, &AddConformanceFlags,
+                           &ConformanceCommand);
        }}};
   return commands;
 }
@@ -201,7 +213,7 @@ const std::vector<Command>& Commands() {
 std::string Usage() {
   std::string text = "Usage: infini-train COMMAND [FLAGS]\n\nCommands:\n";
   for (const Command& command : Commands()) {
-    text += fmt::format("  {:<10} {}\n", command.name, command.description);
+    text += fmt::format("  {:<11} {}\n", command.name, command.description);
   }
   return text + "\ninfini-train COMMAND --help lists the flags of a command.\n";
 }

@@ -7,7 +7,7 @@
 /// lists collect. Errors are one line on stderr and exit status 2.
 namespace infini_train::trainer {
 
-/// `infini-train tokenize | train | generate | evaluate | export | info`.
+/// `infini-train tokenize | train | generate | evaluate | export | info | conformance`.
 INFINI_TRAIN_API int InfiniTrainMain(int argc, char** argv);
 
 /// A model family's program: `train` with that family's defaults.

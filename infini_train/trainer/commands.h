@@ -24,4 +24,7 @@ INFINI_TRAIN_API void ExportCommand(const ExportOptions& options, std::FILE* out
 /// Describes this build, or a model, checkpoint or token file.
 INFINI_TRAIN_API void InfoCommand(const InfoOptions& options, std::FILE* out);
 
+/// Checks every op of a device against float64 and writes the report; returns 1 where an op failed.
+INFINI_TRAIN_API int ConformanceCommand(const ConformanceOptions& options, std::FILE* out);
+
 }  // namespace infini_train::trainer

@@ -248,4 +248,11 @@ void AddInfoFlags(Flags& flags, InfoOptions& o) {
   flags.Add("device", o.device, "list the ops that have kernels for a device");
 }
 
+void AddConformanceFlags(Flags& flags, ConformanceOptions& o) {
+  flags.Add("device", o.device, "device to check");
+  flags.Add("output_dir", o.output_dir, "folder for conformance.json, .md and .html");
+  flags.Add("ops", o.ops, "ops to check (default: all)");
+  flags.Add("benchmark", o.benchmark, "measure the speed of each op");
+}
+
 }  // namespace infini_train::trainer

@@ -53,5 +53,6 @@ void AddGenerateFlags(Flags& flags, GenerateOptions& options);
 void AddEvaluateFlags(Flags& flags, EvaluateOptions& options);
 void AddExportFlags(Flags& flags, ExportOptions& options);
 void AddInfoFlags(Flags& flags, InfoOptions& options);
+void AddConformanceFlags(Flags& flags, ConformanceOptions& options);
 
 }  // namespace infini_train::trainer

@@ -130,4 +130,11 @@ struct InfoOptions {
   std::string device = "auto";
 };
 
+struct ConformanceOptions {
+  std::string device = "auto";
+  std::string output_dir = "conformance";
+  std::vector<std::string> ops;
+  bool benchmark = true;
+};
+
 }  // namespace infini_train::trainer

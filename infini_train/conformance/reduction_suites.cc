@@ -1,0 +1,152 @@
+#include "infini_train/conformance/suites.h"
+
+namespace infini_train::conformance {
+namespace {
+
+/// `shape` after the reduced dimensions are marked: all of them are kept with extent 1.
+Dims Reduced(Dims shape, const Dims& dims) {
+  for (const std::int64_t dim : dims)
+    shape[static_cast<int>(dim)] = 1;
+  return shape;
+}
+
+enum class Over { kLast, kFirst, kAll };
+
+Dims DimsOf(Over over, const Dims& shape) {
+  if (over == Over::kFirst) return {0};
+  if (over == Over::kLast) return {shape.size() - 1};
+  Dims all;
+  for (int d = 0; d < shape.size(); ++d)
+    all.push_back(d);
+  return all;
+}
+
+template <typename Op, Over kOver>
+std::function<void()> Reduce(Trial& trial, const Dims& shape) {
+  const Dims dims = DimsOf(kOver, shape);
+  const Tensor x = trial.Input(shape);
+  Tensor out = trial.Output(Reduced(shape, dims));
+  return [=]() mutable { Call<Op>(out, x, dims); };
+}
+
+template <typename Op, Over kOver>
+std::function<void()> Position(Trial& trial, const Dims& shape) {
+  const Dims dims = DimsOf(kOver, shape);
+  const Tensor x = trial.Input(shape);
+  Tensor out = trial.FixedOutput(Reduced(shape, dims), DataType::kInt64);
+  return [=]() mutable { Call<Op>(out, x, static_cast<int>(dims[0])); };
+}
+
+template <int kDim>
+std::function<void()> CumSumCall(Trial& trial, const Dims& shape) {
+  const Tensor x = trial.Input(shape);
+  Tensor out = trial.Output(shape);
+  return [=]() mutable { Call<op::CumSum>(out, x, kDim); };
+}
+
+template <typename Op>
+std::function<void()> RowOp(Trial& trial, const Dims& shape) {
+  const Tensor x = trial.Input(shape, -4, 4);
+  Tensor out = trial.Output(shape);
+  return [=]() mutable { Call<Op>(out, x); };
+}
+
+/// `saved` is an output of the forward op: probabilities, or their logarithms.
+template <typename Op, bool kLogarithm>
+std::function<void()> RowBackward(Trial& trial, const Dims& shape) {
+  const double typical = 1.0 / static_cast<double>(shape.back());
+  const Tensor grad_y = trial.Input(shape);
+  const Tensor y = kLogarithm ? trial.Input(shape, -8, 0) : trial.Input(shape, 0, 2 * typical);
+  Tensor grad_x = trial.Output(shape);
+  return [=]() mutable { Call<Op>(grad_x, grad_y, y); };
+}
+
+double Count(const Dims& shape) {
+  return 2 + static_cast<double>(Numel(shape));
+}
+
+template <bool kBias>
+std::function<void()> GemmCall(Trial& trial, const Dims& shape) {
+  const auto [batch, m, n, k] = std::array{shape[0], shape[1], shape[2], shape[3]};
+  const Tensor a = trial.Input({batch, m, k});
+  const Tensor b = trial.Input({batch, k, n});
+  const Tensor bias = kBias ? trial.Input({n}) : Tensor();
+  Tensor out = trial.Output({batch, m, n});
+  return [=]() mutable { Call<op::Gemm>(out, a, b, bias, false); };
+}
+
+std::function<void()> GemmAccumulate(Trial& trial, const Dims& shape) {
+  const auto [batch, m, n, k] = std::array{shape[0], shape[1], shape[2], shape[3]};
+  const Tensor a = trial.Input({batch, m, k});
+  const Tensor b = trial.Input({batch, k, n});
+  Tensor out = trial.StatInOut({batch, m, n});
+  return [=]() mutable { Call<op::Gemm>(out, a, b, Tensor(), true); };
+}
+
+double GemmFlops(const Dims& shape) {
+  return 2.0 * static_cast<double>(Numel(shape));
+}
+
+}  // namespace
+
+void AppendReductionSuites(std::vector<OpSuite>& suites) {
+  const std::vector<Dims> shapes = {{1}, {7, 33}, {5, 3, 65}, {3, 1000}, {2000, 3}};
+  const Dims benchmark = {16, 4096};
+  const auto reduction = [&](OpId op, std::span<const DataType> dtypes, TrialBody last,
+                             TrialBody first, TrialBody all, ShapeFunction operations) {
+    suites.push_back({op, dtypes, kAnyStrides, shapes, last, operations, benchmark});
+    suites.push_back({op, dtypes, kAnyStrides, shapes, first, operations});
+    if (all != nullptr) suites.push_back({op, dtypes, kAnyStrides, shapes, all, operations});
+  };
+  reduction(OpId::kSum, kArithmeticTypes, &Reduce<op::Sum, Over::kLast>,
+            &Reduce<op::Sum, Over::kFirst>, &Reduce<op::Sum, Over::kAll>, Count);
+  reduction(OpId::kMean, kFloatingTypes, &Reduce<op::Mean, Over::kLast>,
+            &Reduce<op::Mean, Over::kFirst>, &Reduce<op::Mean, Over::kAll>, Count);
+  reduction(OpId::kMax, kAllTypes, &Reduce<op::Max, Over::kLast>, &Reduce<op::Max, Over::kFirst>,
+            &Reduce<op::Max, Over::kAll>, Zero);
+  reduction(OpId::kMin, kAllTypes, &Reduce<op::Min, Over::kLast>, &Reduce<op::Min, Over::kFirst>,
+            &Reduce<op::Min, Over::kAll>, Zero);
+  reduction(OpId::kArgMax, kAllTypes, &Position<op::ArgMax, Over::kLast>,
+            &Position<op::ArgMax, Over::kFirst>, nullptr, Zero);
+  reduction(OpId::kArgMin, kAllTypes, &Position<op::ArgMin, Over::kLast>,
+            &Position<op::ArgMin, Over::kFirst>, nullptr, Zero);
+  suites.push_back({OpId::kCumSum,
+                    kArithmeticTypes,
+                    kAnyStrides,
+                    {{7, 33}, {3, 1000}, {40, 5}},
+                    &CumSumCall<1>,
+                    Count,
+                    benchmark});
+  suites.push_back(
+      {OpId::kCumSum, kArithmeticTypes, kAnyStrides, {{7, 33}, {300, 5}}, &CumSumCall<0>, Count});
+
+  std::vector<Dims> rows;
+  for (const std::int64_t length : kRowLengths)
+    rows.push_back({length > 10000 ? 2 : 5, length});
+  rows.push_back({0, 4});
+  const auto row_op = [&](OpId op, TrialBody body) {
+    suites.push_back({op, kFloatingTypes, kRowMajor, rows, body, LastExtent, benchmark});
+  };
+  row_op(OpId::kSoftmax, &RowOp<op::Softmax>);
+  row_op(OpId::kSoftmaxBackward, &RowBackward<op::SoftmaxBackward, false>);
+  row_op(OpId::kLogSoftmax, &RowOp<op::LogSoftmax>);
+  row_op(OpId::kLogSoftmaxBackward, &RowBackward<op::LogSoftmaxBackward, true>);
+
+  const std::vector<Dims> products = {{1, 1, 1, 1},    {1, 5, 7, 3},     {2, 33, 65, 17},
+                                      {1, 64, 64, 64}, {3, 1, 100, 130}, {1, 70, 1, 40},
+                                      {1, 4, 5, 0}};
+  suites.push_back({OpId::kGemm,
+                    kFloatingTypes,
+                    kRowMajor,
+                    products,
+                    &GemmCall<false>,
+                    LastExtent,
+                    {1, 64, 256, 256},
+                    GemmFlops});
+  suites.push_back(
+      {OpId::kGemm, kFloatingTypes, kContiguousOnly, products, &GemmCall<true>, LastExtent});
+  suites.push_back(
+      {OpId::kGemm, kFloatingTypes, kContiguousOnly, products, &GemmAccumulate, LastExtent});
+}
+
+}  // namespace infini_train::conformance
