@@ -22,6 +22,7 @@
   INFINI_TRAIN_MATMUL_OPS(OP)    \
   INFINI_TRAIN_NORM_OPS(OP)      \
   INFINI_TRAIN_SEQUENCE_OPS(OP)  \
+  INFINI_TRAIN_EXPERT_OPS(OP)    \
   INFINI_TRAIN_OPTIMIZER_OPS(OP)
 
 // clang-format off
@@ -187,7 +188,24 @@
      Tensor& out, Tensor& rstd, const Tensor& x, const Tensor& weight, double eps)                 \
   OP(RmsNormBackward, "Gradients of RmsNorm; grad_weight optional.",                               \
      Tensor& grad_x, Tensor& grad_weight, const Tensor& grad_y, const Tensor& x,                   \
-     const Tensor& weight, const Tensor& rstd)
+     const Tensor& weight, const Tensor& rstd)                                                     \
+  OP(AddLayerNorm, "sum = x + residual, out = LayerNorm of sum.",                                  \
+     Tensor& sum, Tensor& out, Tensor& mean, Tensor& rstd, const Tensor& x,                        \
+     const Tensor& residual, const Tensor& weight, const Tensor& bias, double eps)                 \
+  OP(AddLayerNormBackward,                                                                         \
+     "grad_x = gradient of x (and of residual) = grad_sum + the gradient through the norm of "     \
+     "sum; grad_weight and grad_bias optional.",                                                   \
+     Tensor& grad_x, Tensor& grad_weight, Tensor& grad_bias, const Tensor& grad_y,                 \
+     const Tensor& grad_sum, const Tensor& sum, const Tensor& weight, const Tensor& mean,          \
+     const Tensor& rstd)                                                                           \
+  OP(AddRmsNorm, "sum = x + residual, out = RmsNorm of sum.",                                      \
+     Tensor& sum, Tensor& out, Tensor& rstd, const Tensor& x, const Tensor& residual,              \
+     const Tensor& weight, double eps)                                                             \
+  OP(AddRmsNormBackward,                                                                           \
+     "grad_x = gradient of x (and of residual) = grad_sum + the gradient through the norm of "     \
+     "sum; grad_weight optional.",                                                                 \
+     Tensor& grad_x, Tensor& grad_weight, const Tensor& grad_y, const Tensor& grad_sum,            \
+     const Tensor& sum, const Tensor& weight, const Tensor& rstd)
 
 // B batch, H query heads, K key/value heads (K divides H; query head h uses head h / (H / K)), T
 // queries, S keys, D head size, N tokens, V vocabulary, C hidden size.
@@ -219,6 +237,16 @@
      "ignored. grad_logits may be logits itself.",                                                 \
      Tensor& grad_logits, const Tensor& grad_losses, const Tensor& logits, const Tensor& lse,      \
      const Tensor& targets, std::int64_t ignore_index)                                             \
+  OP(VocabParallelCrossEntropy,                                                                    \
+     "One shard's part of a cross-entropy over a vocabulary that is split across devices: lse "    \
+     "(stat [N]) over the shard's contiguous logits [N, V] alone; target_logits (stat [N]) = "     \
+     "logits[target - vocab_start], 0 where the target is in another shard or ignore_index.",      \
+     Tensor& target_logits, Tensor& lse, const Tensor& logits, const Tensor& targets,              \
+     std::int64_t vocab_start, std::int64_t ignore_index)                                          \
+  OP(VocabParallelCrossEntropyBackward,                                                            \
+     "As CrossEntropyBackward for one shard; lse is that of the whole vocabulary.",                \
+     Tensor& grad_logits, const Tensor& grad_losses, const Tensor& logits, const Tensor& lse,      \
+     const Tensor& targets, std::int64_t vocab_start, std::int64_t ignore_index)                   \
   OP(MeanOverTargets,                                                                              \
      "inverse_count (stat []) = 1 / max(1, number of targets that are not ignore_index); loss "    \
      "(stat []) = sum of losses * inverse_count, accumulated in float64.",                         \
@@ -231,6 +259,28 @@
      "float32 beside lower-precision inputs.",                                                     \
      Tensor& loss, Tensor& grad_hidden, Tensor& grad_weight, const Tensor& hidden,                 \
      const Tensor& weight, const Tensor& targets, std::int64_t ignore_index, double scale)
+
+// Mixture of experts: N tokens of C values, each sent to k of E experts. rows (int64 [N, k]) is the
+// place of each (token, choice) among the N k rows sorted by expert. Contiguous; floating dtypes.
+// An expert outside [0, E) is an Error where the device can tell at once, and has row -1 elsewhere;
+// row -1 is skipped.
+#define INFINI_TRAIN_EXPERT_OPS(OP)                                                                \
+  OP(ExpertSort,                                                                                   \
+     "rows of a stable sort of experts (int64 or int32 [N, k]) in order of token, then choice; "   \
+     "counts (int64 [E]) = rows of each expert.",                                                  \
+     Tensor& rows, Tensor& counts, const Tensor& experts)                                          \
+  OP(ExpertPermute,                                                                                \
+     "out [N k, C] row rows[t, j] = x [N, C] row t, times weights[t, j] where weights (stat "      \
+     "[N, k]) is defined.",                                                                        \
+     Tensor& out, const Tensor& x, const Tensor& rows, const Tensor& weights)                      \
+  OP(ExpertUnpermute,                                                                              \
+     "out [N, C] row t = sum over j of y [N k, C] row rows[t, j], times weights[t, j] where "      \
+     "weights (stat [N, k]) is defined.",                                                          \
+     Tensor& out, const Tensor& y, const Tensor& rows, const Tensor& weights)                      \
+  OP(ExpertWeightsBackward,                                                                        \
+     "grad_weights (stat [N, k]) = dot product of grad_out [N, C] row t and y [N k, C] row "       \
+     "rows[t, j].",                                                                                \
+     Tensor& grad_weights, const Tensor& grad_out, const Tensor& y, const Tensor& rows)
 
 // Multi-tensor, without host synchronisation. All lists run parallel to params; masters is empty or
 // holds a float32 copy for each low-precision parameter (undefined for the others), which is then

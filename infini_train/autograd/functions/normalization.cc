@@ -1,5 +1,9 @@
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/functions/helpers.h"
 #include "infini_train/autograd/node.h"
@@ -38,72 +42,120 @@ Tensor RowStatistic(const Tensor& rows) {
   return Tensor::Empty({rows.size(0)}, detail::StatDataType(rows), rows.device());
 }
 
-Tensor EmptyLikeIf(bool needed, const Tensor& x) {
-  return needed ? Tensor::EmptyLike(x) : Tensor();
+/// The two norms differ in their mean and bias.
+enum class NormKind : std::uint8_t { kLayer, kRms };
+
+/// Shape and types of the inputs, to which their gradients return.
+struct NormInputs {
+  NormInputs(const Tensor& x, const Tensor& weight, const Tensor& bias)
+      : shape(x.shape()),
+        weight_dtype(weight.defined() ? weight.dtype() : x.dtype()),
+        bias_dtype(bias.defined() ? bias.dtype() : x.dtype()) {}
+
+  Dims shape;
+  DataType weight_dtype;
+  DataType bias_dtype;
+};
+
+/// LayerNorm or RmsNorm of x, or of x + residual where that is defined: {sum, out}.
+std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& residual,
+                               const Tensor& weight, const Tensor& bias, double eps) {
+  const bool adds = residual.defined();
+  const bool is_layer = kind == NormKind::kLayer;
+  const std::string_view name =
+      is_layer ? (adds ? "AddLayerNorm" : "LayerNorm") : (adds ? "AddRmsNorm" : "RmsNorm");
+  CheckNormArguments(name, x, weight);
+  CheckNormArguments(name, x, bias);
+  const Tensor rows = AsRows(x);
+  const Tensor scale = NormParameter(weight, x);
+  Tensor sum = adds ? Tensor::EmptyLike(rows) : rows;
+  Tensor out = Tensor::EmptyLike(rows);
+  Tensor rstd = RowStatistic(rows);
+  Tensor mean = is_layer ? RowStatistic(rows) : Tensor();
+  if (is_layer && adds) {
+    Call<op::AddLayerNorm>(sum, out, mean, rstd, rows, AsRows(residual), scale,
+                           NormParameter(bias, x), eps);
+  } else if (is_layer) {
+    Call<op::LayerNorm>(out, mean, rstd, rows, scale, NormParameter(bias, x), eps);
+  } else if (adds) {
+    Call<op::AddRmsNorm>(sum, out, rstd, rows, AsRows(residual), scale, eps);
+  } else {
+    Call<op::RmsNorm>(out, rstd, rows, scale, eps);
+  }
+  std::pair<Tensor, Tensor> result{raw::Reshape(sum, x.shape()), raw::Reshape(out, x.shape())};
+  if (!ShouldRecord({&x, &residual, &weight, &bias})) return result;
+  auto backward = [is_layer, adds, saved_rows = SavedTensor(sum), saved_scale = SavedTensor(scale),
+                   saved_mean = SavedTensor(mean), saved_rstd = SavedTensor(rstd),
+                   inputs = NormInputs(x, weight, bias)](BackwardContext& context) {
+    const Tensor rows = saved_rows.Unpack();
+    const Tensor scale = saved_scale.Unpack();
+    const Tensor rstd = saved_rstd.Unpack();
+    const auto zeros_if_undefined = [&](Tensor grad) {
+      return grad.defined() ? AsRows(grad) : raw::Zeros(rows.shape(), rows.dtype(), rows.device());
+    };
+    const Tensor grad_out = zeros_if_undefined(context.TakeGradOutput(adds ? 1 : 0));
+    Tensor grad_x = Tensor::EmptyLike(rows);
+    Tensor grad_weight = context.NeedsGrad(2) ? Tensor::EmptyLike(scale) : Tensor();
+    // Without a weight the bias's gradient still comes in x's type.
+    const DataType parameter_dtype = scale.defined() ? scale.dtype() : rows.dtype();
+    Tensor grad_bias = context.NeedsGrad(3)
+                           ? Tensor::Empty({rows.size(1)}, parameter_dtype, rows.device())
+                           : Tensor();
+    const Tensor grad_sum = adds ? zeros_if_undefined(context.TakeGradOutput(0)) : Tensor();
+    if (is_layer && adds) {
+      Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, grad_out, grad_sum, rows,
+                                     scale, saved_mean.Unpack(), rstd);
+    } else if (is_layer) {
+      Call<op::LayerNormBackward>(grad_x, grad_weight, grad_bias, grad_out, rows, scale,
+                                  saved_mean.Unpack(), rstd);
+    } else if (adds) {
+      Call<op::AddRmsNormBackward>(grad_x, grad_weight, grad_out, grad_sum, rows, scale, rstd);
+    } else {
+      Call<op::RmsNormBackward>(grad_x, grad_weight, grad_out, rows, scale, rstd);
+    }
+    const Tensor grad_input = raw::Reshape(grad_x, inputs.shape);
+    if (context.NeedsGrad(0)) context.SetGrad(0, grad_input);
+    if (context.NeedsGrad(1)) context.SetGrad(1, grad_input);
+    if (context.NeedsGrad(2)) context.SetGrad(2, raw::To(grad_weight, inputs.weight_dtype));
+    if (context.NeedsGrad(3)) context.SetGrad(3, raw::To(grad_bias, inputs.bias_dtype));
+  };
+  if (adds) {
+    Record(name, {&result.first, &result.second}, {&x, &residual, &weight, &bias},
+           std::move(backward));
+  } else {
+    Record(name, {&result.second}, {&x, &residual, &weight, &bias}, std::move(backward));
+  }
+  return result;
+}
+
+/// The residual stream meets a branch in its own shape and type; otherwise the sum is made first.
+bool CanAddInNorm(const Tensor& x, const Tensor& residual) {
+  return x.shape() == residual.shape() && x.dtype() == residual.dtype() &&
+         x.device() == residual.device();
 }
 
 }  // namespace
 
 Tensor LayerNorm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-  CheckNormArguments("LayerNorm", x, weight);
-  CheckNormArguments("LayerNorm", x, bias);
-  const Tensor rows = AsRows(x);
-  const Tensor scale = NormParameter(weight, x);
-  Tensor out = Tensor::EmptyLike(rows);
-  Tensor mean = RowStatistic(rows);
-  Tensor rstd = RowStatistic(rows);
-  Call<op::LayerNorm>(out, mean, rstd, rows, scale, NormParameter(bias, x), eps);
-  Tensor result = raw::Reshape(out, x.shape());
-  if (ShouldRecord({&x, &weight, &bias})) {
-    Record("LayerNorm", {&result}, {&x, &weight, &bias},
-           [rows = SavedTensor(rows), scale = SavedTensor(scale), mean = SavedTensor(mean),
-            rstd = SavedTensor(rstd), shape = x.shape(),
-            weight_dtype = weight.defined() ? weight.dtype() : x.dtype(),
-            bias_dtype = bias.defined() ? bias.dtype() : x.dtype()](BackwardContext& context) {
-             const Tensor x = rows.Unpack();
-             const Tensor weight = scale.Unpack();
-             const Tensor grad_out = AsRows(context.TakeGradOutput());
-             // Without a weight the bias's gradient still comes in x's type.
-             const Tensor& like = weight.defined() ? weight : x;
-             Tensor grad_x = Tensor::EmptyLike(x);
-             Tensor grad_weight = EmptyLikeIf(context.NeedsGrad(1), weight);
-             Tensor grad_bias = context.NeedsGrad(2)
-                                    ? Tensor::Empty({x.size(1)}, like.dtype(), x.device())
-                                    : Tensor();
-             Call<op::LayerNormBackward>(grad_x, grad_weight, grad_bias, grad_out, x, weight,
-                                         mean.Unpack(), rstd.Unpack());
-             if (context.NeedsGrad(0)) context.SetGrad(0, raw::Reshape(grad_x, shape));
-             if (context.NeedsGrad(1)) context.SetGrad(1, raw::To(grad_weight, weight_dtype));
-             if (context.NeedsGrad(2)) context.SetGrad(2, raw::To(grad_bias, bias_dtype));
-           });
-  }
-  return result;
+  return Norm(NormKind::kLayer, x, {}, weight, bias, eps).second;
 }
 
 Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps) {
-  CheckNormArguments("RmsNorm", x, weight);
-  const Tensor rows = AsRows(x);
-  const Tensor scale = NormParameter(weight, x);
-  Tensor out = Tensor::EmptyLike(rows);
-  Tensor rstd = RowStatistic(rows);
-  Call<op::RmsNorm>(out, rstd, rows, scale, eps);
-  Tensor result = raw::Reshape(out, x.shape());
-  if (ShouldRecord({&x, &weight})) {
-    Record("RmsNorm", {&result}, {&x, &weight},
-           [rows = SavedTensor(rows), scale = SavedTensor(scale), rstd = SavedTensor(rstd),
-            shape = x.shape(), weight_dtype = weight.defined() ? weight.dtype() : x.dtype()](
-               BackwardContext& context) {
-             const Tensor x = rows.Unpack();
-             const Tensor weight = scale.Unpack();
-             Tensor grad_x = Tensor::EmptyLike(x);
-             Tensor grad_weight = EmptyLikeIf(context.NeedsGrad(1), weight);
-             Call<op::RmsNormBackward>(grad_x, grad_weight, AsRows(context.TakeGradOutput()), x,
-                                       weight, rstd.Unpack());
-             if (context.NeedsGrad(0)) context.SetGrad(0, raw::Reshape(grad_x, shape));
-             if (context.NeedsGrad(1)) context.SetGrad(1, raw::To(grad_weight, weight_dtype));
-           });
-  }
-  return result;
+  return Norm(NormKind::kRms, x, {}, weight, {}, eps).second;
+}
+
+std::pair<Tensor, Tensor> AddLayerNorm(const Tensor& x, const Tensor& residual,
+                                       const Tensor& weight, const Tensor& bias, double eps) {
+  if (CanAddInNorm(x, residual)) return Norm(NormKind::kLayer, x, residual, weight, bias, eps);
+  const Tensor sum = x + residual;
+  return {sum, LayerNorm(sum, weight, bias, eps)};
+}
+
+std::pair<Tensor, Tensor> AddRmsNorm(const Tensor& x, const Tensor& residual, const Tensor& weight,
+                                     double eps) {
+  if (CanAddInNorm(x, residual)) return Norm(NormKind::kRms, x, residual, weight, {}, eps);
+  const Tensor sum = x + residual;
+  return {sum, RmsNorm(sum, weight, eps)};
 }
 
 }  // namespace infini_train

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 #include "infini_train/kernels/cpu/indices.h"
 #include "infini_train/kernels/cpu/math.h"
@@ -71,15 +72,43 @@ void CrossEntropy(const KernelContext&, Tensor& losses, Tensor& lse, const Tenso
   });
 }
 
-void CrossEntropyBackward(const KernelContext&, Tensor& grad_logits, const Tensor& grad_losses,
-                          const Tensor& logits, const Tensor& lse, const Tensor& targets,
-                          std::int64_t ignore_index) {
+void VocabParallelCrossEntropy(const KernelContext&, Tensor& target_logits, Tensor& lse,
+                               const Tensor& logits, const Tensor& targets,
+                               std::int64_t vocab_start, std::int64_t ignore_index) {
   const std::int64_t classes = logits.size(-1);
-  CheckIndices("CrossEntropyBackward", "target", targets, classes, ignore_index);
-  DispatchFloating("CrossEntropyBackward", logits.dtype(), [&](auto tag) {
+  DispatchFloating("VocabParallelCrossEntropy", logits.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = ComputeType<T>;
-    DispatchIndex("CrossEntropyBackward", targets.dtype(), [&](auto index_tag) {
+    DispatchIndex("VocabParallelCrossEntropy", targets.dtype(), [&](auto index_tag) {
+      using I = typename decltype(index_tag)::type;
+      const T* logits_data = logits.data<T>();
+      const I* targets_data = targets.data<I>();
+      C* target_logits_data = target_logits.data<C>();
+      C* lse_data = lse.data<C>();
+      ParallelFor(0, targets.numel(), RowGrain(classes), [=](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const T* row = logits_data + i * classes;
+          const LogSumExp reduced = ReduceRow(row, classes);
+          lse_data[i] = static_cast<C>(reduced.shift + reduced.log_sum);
+          const std::int64_t target = targets_data[i];
+          const bool is_here = target != ignore_index && target >= vocab_start &&
+                               target - vocab_start < classes;
+          target_logits_data[i] = is_here ? C(row[target - vocab_start]) : C(0);
+        }
+      });
+    });
+  });
+}
+
+/// A target outside the shard's [vocab_start, vocab_start + V) has no logit here.
+void GradientOfLogits(std::string_view op, Tensor& grad_logits, const Tensor& grad_losses,
+                      const Tensor& logits, const Tensor& lse, const Tensor& targets,
+                      std::int64_t vocab_start, std::int64_t ignore_index) {
+  const std::int64_t classes = logits.size(-1);
+  DispatchFloating(op, logits.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = ComputeType<T>;
+    DispatchIndex(op, targets.dtype(), [&](auto index_tag) {
       using I = typename decltype(index_tag)::type;
       const T* logits_data = logits.data<T>();
       T* grad_logits_data = grad_logits.data<T>();
@@ -98,16 +127,34 @@ void CrossEntropyBackward(const KernelContext&, Tensor& grad_logits, const Tenso
           }
           const C row_lse = lse_data[i];
           const C scale = grad_losses_data[i * stride];
+          const bool is_here = target >= vocab_start && target - vocab_start < classes;
           // Before the row is overwritten; expm1 since the target's probability may be close to 1.
-          const C at_target = std::expm1(C(row[target]) - row_lse) * scale;
+          const C at_target =
+              is_here ? std::expm1(C(row[target - vocab_start]) - row_lse) * scale : C(0);
 #pragma omp simd
           for (std::int64_t j = 0; j < classes; ++j)
             Store(grad_row[j], Exp(C(row[j]) - row_lse) * scale);
-          Store(grad_row[target], at_target);
+          if (is_here) Store(grad_row[target - vocab_start], at_target);
         }
       });
     });
   });
+}
+
+void CrossEntropyBackward(const KernelContext&, Tensor& grad_logits, const Tensor& grad_losses,
+                          const Tensor& logits, const Tensor& lse, const Tensor& targets,
+                          std::int64_t ignore_index) {
+  CheckIndices("CrossEntropyBackward", "target", targets, logits.size(-1), ignore_index);
+  GradientOfLogits("CrossEntropyBackward", grad_logits, grad_losses, logits, lse, targets, 0,
+                   ignore_index);
+}
+
+void VocabParallelCrossEntropyBackward(const KernelContext&, Tensor& grad_logits,
+                                       const Tensor& grad_losses, const Tensor& logits,
+                                       const Tensor& lse, const Tensor& targets,
+                                       std::int64_t vocab_start, std::int64_t ignore_index) {
+  GradientOfLogits("VocabParallelCrossEntropyBackward", grad_logits, grad_losses, logits, lse,
+                   targets, vocab_start, ignore_index);
 }
 
 template <typename C>
@@ -136,6 +183,8 @@ void MeanOverTargets(const KernelContext&, Tensor& loss, Tensor& inverse_count,
 
 REGISTER_KERNEL(kCPU, CrossEntropy, &CrossEntropy);
 REGISTER_KERNEL(kCPU, CrossEntropyBackward, &CrossEntropyBackward);
+REGISTER_KERNEL(kCPU, VocabParallelCrossEntropy, &VocabParallelCrossEntropy);
+REGISTER_KERNEL(kCPU, VocabParallelCrossEntropyBackward, &VocabParallelCrossEntropyBackward);
 REGISTER_KERNEL(kCPU, MeanOverTargets, &MeanOverTargets);
 
 }  // namespace infini_train::cpu

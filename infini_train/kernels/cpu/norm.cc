@@ -43,10 +43,11 @@ class RowVector {
 };
 
 /// LayerNorm where centered, else RMSNorm, which has neither mean nor bias. The variance is summed
-/// over differences to the mean, since the difference of two large sums would lose it.
+/// over differences to the mean, since the difference of two large sums would lose it. Where `sum`
+/// is given, it is x + residual, and what is normalised.
 template <typename T, bool centered>
-void NormForward(Tensor& out, const Tensor* mean, Tensor& rstd, const Tensor& x,
-                 const Tensor& weight, const Tensor* bias, double eps) {
+void NormForward(Tensor* sum, Tensor& out, const Tensor* mean, Tensor& rstd, const Tensor& x,
+                 const Tensor* residual, const Tensor& weight, const Tensor* bias, double eps) {
   using C = ComputeType<T>;
   const std::int64_t hidden = x.size(-1);
   const RowVector<C> weight_row(weight, hidden, C(1));
@@ -54,6 +55,8 @@ void NormForward(Tensor& out, const Tensor* mean, Tensor& rstd, const Tensor& x,
   const C* w = weight_row.data();
   [[maybe_unused]] const C* b = bias_row.data();
   const T* x_data = x.data<T>();
+  const T* residual_data = sum != nullptr ? residual->data<T>() : nullptr;
+  T* sum_data = sum != nullptr ? sum->data<T>() : nullptr;
   T* out_data = out.data<T>();
   C* mean_data = centered ? mean->data<C>() : nullptr;
   C* rstd_data = rstd.data<C>();
@@ -62,6 +65,14 @@ void NormForward(Tensor& out, const Tensor* mean, Tensor& rstd, const Tensor& x,
     for (std::int64_t row = begin; row < end; ++row) {
       const T* x_row = x_data + row * hidden;
       T* out_row = out_data + row * hidden;
+      if (sum_data != nullptr) {
+        const T* residual_row = residual_data + row * hidden;
+        T* sum_row = sum_data + row * hidden;
+#pragma omp simd
+        for (std::int64_t i = 0; i < hidden; ++i)
+          Store(sum_row[i], C(x_row[i]) + C(residual_row[i]));
+        x_row = sum_row;
+      }
       C m = 0;
       if constexpr (centered) {
         const auto [sum] = Sums<C>(0, hidden, [=](std::int64_t i) { return C(x_row[i]); });
@@ -117,10 +128,12 @@ void SumParts(Tensor& gradient, const C* partials, std::int64_t parts, std::int6
 }
 
 /// With g = grad_y * weight and n = (x - mean) * rstd:
-/// grad_x = rstd * (g - mean(g) - n * mean(g * n)), without mean(g) where not centered.
+/// grad_x = rstd * (g - mean(g) - n * mean(g * n)), without mean(g) where not centered, plus
+/// grad_sum where that is given.
 template <typename T, bool centered>
 void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, const Tensor& grad_y,
-                  const Tensor& x, const Tensor& weight, const Tensor* mean, const Tensor& rstd) {
+                  const Tensor* grad_sum, const Tensor& x, const Tensor& weight,
+                  const Tensor* mean, const Tensor& rstd) {
   using C = ComputeType<T>;
   const std::int64_t hidden = x.size(-1);
   const std::int64_t rows = rstd.numel();
@@ -128,6 +141,7 @@ void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, const 
   const C* w = weight_row.data();
   const T* x_data = x.data<T>();
   const T* grad_y_data = grad_y.data<T>();
+  const T* grad_sum_data = grad_sum != nullptr ? grad_sum->data<T>() : nullptr;
   T* grad_x_data = grad_x.data<T>();
   const C* mean_data = centered ? mean->data<C>() : nullptr;
   const C* rstd_data = rstd.data<C>();
@@ -183,9 +197,19 @@ void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, const 
             if constexpr (centered) bias_sums[i] += C(grad_y_row[i]);
           }
         }
+        const auto gradient = [=](std::int64_t i) {
+          return r * (g(i) - mean_g - normalized(i) * mean_g_n);
+        };
+        if (grad_sum_data == nullptr) {
 #pragma omp simd
-        for (std::int64_t i = 0; i < hidden; ++i)
-          Store(grad_x_row[i], r * (g(i) - mean_g - normalized(i) * mean_g_n));
+          for (std::int64_t i = 0; i < hidden; ++i)
+            Store(grad_x_row[i], gradient(i));
+        } else {
+          const T* grad_sum_row = grad_sum_data + row * hidden;
+#pragma omp simd
+          for (std::int64_t i = 0; i < hidden; ++i)
+            Store(grad_x_row[i], C(grad_sum_row[i]) + gradient(i));
+        }
       }
     }
   });
@@ -197,7 +221,17 @@ void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, const 
 void LayerNorm(const KernelContext&, Tensor& out, Tensor& mean, Tensor& rstd, const Tensor& x,
                const Tensor& weight, const Tensor& bias, double eps) {
   DispatchFloating("LayerNorm", x.dtype(), [&](auto tag) {
-    NormForward<typename decltype(tag)::type, true>(out, &mean, rstd, x, weight, &bias, eps);
+    NormForward<typename decltype(tag)::type, true>(nullptr, out, &mean, rstd, x, nullptr, weight,
+                                                    &bias, eps);
+  });
+}
+
+void AddLayerNorm(const KernelContext&, Tensor& sum, Tensor& out, Tensor& mean, Tensor& rstd,
+                  const Tensor& x, const Tensor& residual, const Tensor& weight,
+                  const Tensor& bias, double eps) {
+  DispatchFloating("AddLayerNorm", x.dtype(), [&](auto tag) {
+    NormForward<typename decltype(tag)::type, true>(&sum, out, &mean, rstd, x, &residual, weight,
+                                                    &bias, eps);
   });
 }
 
@@ -205,15 +239,34 @@ void LayerNormBackward(const KernelContext&, Tensor& grad_x, Tensor& grad_weight
                        const Tensor& grad_y, const Tensor& x, const Tensor& weight,
                        const Tensor& mean, const Tensor& rstd) {
   DispatchFloating("LayerNormBackward", x.dtype(), [&](auto tag) {
-    NormBackward<typename decltype(tag)::type, true>(grad_x, grad_weight, &grad_bias, grad_y, x,
-                                                     weight, &mean, rstd);
+    NormBackward<typename decltype(tag)::type, true>(grad_x, grad_weight, &grad_bias, grad_y,
+                                                     nullptr, x, weight, &mean, rstd);
+  });
+}
+
+void AddLayerNormBackward(const KernelContext&, Tensor& grad_x, Tensor& grad_weight,
+                          Tensor& grad_bias, const Tensor& grad_y, const Tensor& grad_sum,
+                          const Tensor& sum, const Tensor& weight, const Tensor& mean,
+                          const Tensor& rstd) {
+  DispatchFloating("AddLayerNormBackward", sum.dtype(), [&](auto tag) {
+    NormBackward<typename decltype(tag)::type, true>(grad_x, grad_weight, &grad_bias, grad_y,
+                                                     &grad_sum, sum, weight, &mean, rstd);
   });
 }
 
 void RmsNorm(const KernelContext&, Tensor& out, Tensor& rstd, const Tensor& x, const Tensor& weight,
              double eps) {
   DispatchFloating("RmsNorm", x.dtype(), [&](auto tag) {
-    NormForward<typename decltype(tag)::type, false>(out, nullptr, rstd, x, weight, nullptr, eps);
+    NormForward<typename decltype(tag)::type, false>(nullptr, out, nullptr, rstd, x, nullptr,
+                                                     weight, nullptr, eps);
+  });
+}
+
+void AddRmsNorm(const KernelContext&, Tensor& sum, Tensor& out, Tensor& rstd, const Tensor& x,
+                const Tensor& residual, const Tensor& weight, double eps) {
+  DispatchFloating("AddRmsNorm", x.dtype(), [&](auto tag) {
+    NormForward<typename decltype(tag)::type, false>(&sum, out, nullptr, rstd, x, &residual, weight,
+                                                     nullptr, eps);
   });
 }
 
@@ -221,8 +274,17 @@ void RmsNormBackward(const KernelContext&, Tensor& grad_x, Tensor& grad_weight,
                      const Tensor& grad_y, const Tensor& x, const Tensor& weight,
                      const Tensor& rstd) {
   DispatchFloating("RmsNormBackward", x.dtype(), [&](auto tag) {
-    NormBackward<typename decltype(tag)::type, false>(grad_x, grad_weight, nullptr, grad_y, x,
-                                                      weight, nullptr, rstd);
+    NormBackward<typename decltype(tag)::type, false>(grad_x, grad_weight, nullptr, grad_y, nullptr,
+                                                      x, weight, nullptr, rstd);
+  });
+}
+
+void AddRmsNormBackward(const KernelContext&, Tensor& grad_x, Tensor& grad_weight,
+                        const Tensor& grad_y, const Tensor& grad_sum, const Tensor& sum,
+                        const Tensor& weight, const Tensor& rstd) {
+  DispatchFloating("AddRmsNormBackward", sum.dtype(), [&](auto tag) {
+    NormBackward<typename decltype(tag)::type, false>(grad_x, grad_weight, nullptr, grad_y,
+                                                      &grad_sum, sum, weight, nullptr, rstd);
   });
 }
 
@@ -232,5 +294,9 @@ REGISTER_KERNEL(kCPU, LayerNorm, &LayerNorm);
 REGISTER_KERNEL(kCPU, LayerNormBackward, &LayerNormBackward);
 REGISTER_KERNEL(kCPU, RmsNorm, &RmsNorm);
 REGISTER_KERNEL(kCPU, RmsNormBackward, &RmsNormBackward);
+REGISTER_KERNEL(kCPU, AddLayerNorm, &AddLayerNorm);
+REGISTER_KERNEL(kCPU, AddLayerNormBackward, &AddLayerNormBackward);
+REGISTER_KERNEL(kCPU, AddRmsNorm, &AddRmsNorm);
+REGISTER_KERNEL(kCPU, AddRmsNormBackward, &AddRmsNormBackward);
 
 }  // namespace infini_train::cpu
