@@ -2,11 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
-
-#include "infini_train/core/philox.h"
-#include "infini_train/core/storage.h"
 
 namespace infini_train {
 
@@ -20,103 +16,14 @@ void PrintTo(const Dims& dims, std::ostream* out) {
   *out << dims.ToString();
 }
 
+void conformance::PrintTo(Layout layout, std::ostream* out) {
+  *out << ToString(layout);
+}
+
 namespace test {
 namespace {
 
 Device device_under_test;
-
-/// Where the elements of a tensor lie in its storage, which holds `storage_size` elements.
-struct Placement {
-  Dims strides;
-  std::int64_t offset = 0;
-  std::int64_t storage_size = 0;
-};
-
-Placement Place(const Dims& shape, Layout layout) {
-  const int rank = shape.size();
-  Dims extents = shape;
-  Placement placement;
-  switch (layout) {
-    case Layout::kContiguous:
-      break;
-    case Layout::kTransposed:
-      if (rank >= 2) std::swap(extents[rank - 1], extents[rank - 2]);
-      break;
-    case Layout::kSliced:
-      placement.offset = 3;
-      if (rank >= 1) extents[rank - 1] += 5;
-      break;
-    case Layout::kStepped:
-      placement.offset = 1;
-      if (rank >= 1) extents[rank - 1] *= 2;
-      break;
-    case Layout::kExpanded:
-      if (rank >= 1) extents[0] = std::min<std::int64_t>(extents[0], 1);
-      break;
-    case Layout::kShifted:
-      placement.offset = 1;
-      break;
-  }
-  placement.strides = ContiguousStrides(extents);
-  placement.storage_size = placement.offset + Numel(extents);
-  if (layout == Layout::kTransposed && rank >= 2) {
-    std::swap(placement.strides[rank - 1], placement.strides[rank - 2]);
-  } else if (layout == Layout::kStepped && rank >= 1) {
-    placement.strides[rank - 1] = 2;
-  } else if (layout == Layout::kExpanded && rank >= 1) {
-    placement.strides[0] = 0;
-  }
-  return placement;
-}
-
-template <typename T>
-T Junk() {
-  if constexpr (std::is_same_v<T, bool>) {
-    return true;
-  } else if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(0xA5A5A5A5A5A5A5A5u);
-  } else {
-    return static_cast<T>(std::numeric_limits<float>::quiet_NaN());
-  }
-}
-
-/// As a C++ conversion would, in one step of rounding.
-template <typename T>
-T FromDouble(double value) {
-  if constexpr (std::is_same_v<T, bool>) {
-    return value != 0;
-  } else if constexpr (std::is_same_v<T, double> || std::is_integral_v<T>) {
-    return static_cast<T>(value);
-  } else {
-    return static_cast<T>(static_cast<float>(value));
-  }
-}
-
-template <typename T>
-Tensor Build(Device device, const Dims& shape, const std::vector<double>* values, Layout layout) {
-  const Placement placement = Place(shape, layout);
-  std::vector<T> buffer;
-  buffer.assign(static_cast<std::size_t>(placement.storage_size), Junk<T>());
-  if (values != nullptr) {
-    ForEachIndex(shape, [&](std::int64_t flat, const Dims& index) {
-      if (layout == Layout::kExpanded && !index.empty() && index[0] != 0) return;
-      std::int64_t position = placement.offset;
-      for (int d = 0; d < index.size(); ++d)
-        position += index[d] * placement.strides[d];
-      buffer[static_cast<std::size_t>(position)] =
-          FromDouble<T>((*values)[static_cast<std::size_t>(flat)]);
-    });
-  }
-  const Tensor memory = Tensor::Empty({placement.storage_size}, DataTypeOf<T>(), device);
-  // Not vector::data(): a vector of bool is packed.
-  std::vector<std::byte> bytes(buffer.size() * sizeof(T));
-  for (std::size_t i = 0; i < buffer.size(); ++i) {
-    const T value = buffer[i];
-    std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
-  }
-  memory.CopyFromHost(bytes.data(), bytes.size());
-  return memory.AsStrided(shape, placement.strides, placement.offset);
-}
 
 double LargestFinite(DataType dtype) {
   switch (dtype) {
@@ -174,48 +81,6 @@ void ExpectWithin(const Tensor& actual, const std::vector<double>& expected,
 
 }  // namespace
 
-void PrintTo(Layout layout, std::ostream* out) {
-  static constexpr const char* kNames[] = {"contiguous", "transposed", "sliced",
-                                           "stepped",    "expanded",   "shifted"};
-  *out << kNames[static_cast<int>(layout)];
-}
-
-std::vector<double> RandomValues(std::int64_t count, double low, double high, std::uint64_t seed) {
-  std::vector<double> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = low + (high - low) * UniformFromBits(Philox4x32(seed, 0, i)[0]);
-  return values;
-}
-
-Tensor MakeTensor(Device device, DataType dtype, const Dims& shape,
-                  const std::vector<double>& values, Layout layout) {
-  EXPECT_EQ(static_cast<std::int64_t>(values.size()), Numel(shape));
-  return DispatchAll("MakeTensor", dtype, [&](auto tag) {
-    return Build<typename decltype(tag)::type>(device, shape, &values, layout);
-  });
-}
-
-Tensor MakeOutput(Device device, DataType dtype, const Dims& shape, Layout layout) {
-  return DispatchAll("MakeOutput", dtype, [&](auto tag) {
-    return Build<typename decltype(tag)::type>(device, shape, nullptr, layout);
-  });
-}
-
-std::vector<double> ToDoubles(const Tensor& tensor) {
-  std::vector<std::byte> bytes(tensor.nbytes());
-  tensor.CopyToHost(bytes.data());
-  std::vector<double> values(static_cast<std::size_t>(tensor.numel()));
-  DispatchAll("ToDoubles", tensor.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      T value;
-      std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
-      values[i] = static_cast<double>(value);
-    }
-  });
-  return values;
-}
-
 std::int64_t FlatIndex(const Dims& shape, const Dims& index) {
   std::int64_t flat = 0;
   for (int d = 0; d < shape.size(); ++d)
@@ -264,24 +129,7 @@ void ExpectEqual(const Tensor& actual, const std::vector<double>& expected) {
 }
 
 void ExpectGapsUntouched(const Tensor& tensor) {
-  DispatchAll("ExpectGapsUntouched", tensor.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const Tensor memory = tensor.AsStrided(
-        {static_cast<std::int64_t>(tensor.storage()->bytes() / sizeof(T))}, {1}, 0);
-    std::vector<std::byte> bytes(memory.nbytes());
-    memory.CopyToHost(bytes.data());
-    const T junk = Junk<T>();
-    ForEachIndex(tensor.shape(), [&](std::int64_t, const Dims& index) {
-      std::int64_t position = tensor.offset();
-      for (int d = 0; d < index.size(); ++d)
-        position += index[d] * tensor.strides()[d];
-      std::memcpy(bytes.data() + static_cast<std::size_t>(position) * sizeof(T), &junk, sizeof(T));
-    });
-    for (std::size_t i = 0; i < bytes.size(); i += sizeof(T)) {
-      ASSERT_EQ(std::memcmp(bytes.data() + i, &junk, sizeof(T)), 0)
-          << "element " << i / sizeof(T) << " of the storage was written";
-    }
-  });
+  EXPECT_TRUE(conformance::GapsAreUntouched(tensor)) << "memory between the elements was written";
 }
 
 void ExpectSameBits(const Tensor& a, const Tensor& b) {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "infini_train/conformance/layout.h"
 #include "infini_train/core/device/device.h"
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/tensor.h"
@@ -18,18 +19,18 @@ namespace infini_train {
 void PrintTo(Device device, std::ostream* out);
 void PrintTo(DataType dtype, std::ostream* out);
 void PrintTo(const Dims& dims, std::ostream* out);
+namespace conformance {
+void PrintTo(Layout layout, std::ostream* out);
+}
 
 namespace test {
 
-/// How a tensor lies in memory; the memory between its elements holds NaN (or 0xA5 bytes).
-enum class Layout {
-  kContiguous,
-  kTransposed,  ///< the last two dimensions are swapped in memory
-  kSliced,      ///< a slice of a larger row-major array: an offset and gaps between rows
-  kStepped,     ///< every second element of the last dimension
-  kExpanded,    ///< stride 0 in the first dimension (all its slices are one)
-  kShifted,     ///< row-major without gaps, one element behind an aligned address
-};
+// Tensors in every layout, as the conformance check makes them.
+using conformance::Layout;
+using conformance::MakeOutput;
+using conformance::MakeTensor;
+using conformance::RandomValues;
+using conformance::ToDoubles;
 
 /// The layouts that a tensor which is written may have: all but kExpanded.
 inline constexpr Layout kWritableLayouts[] = {Layout::kContiguous, Layout::kTransposed,
@@ -47,24 +48,6 @@ inline constexpr DataType kAllTypes[] = {
     DataType::kFloat32,  DataType::kFloat64, DataType::kFloat16,
     DataType::kBFloat16, DataType::kBool,    DataType::kInt64,
     DataType::kInt32,    DataType::kUInt8,   DataType::kUInt16};
-
-void PrintTo(Layout layout, std::ostream* out);
-
-/// `count` reproducible numbers, uniform in [low, high).
-std::vector<double> RandomValues(std::int64_t count, double low, double high, std::uint64_t seed);
-
-/// A tensor of `values` (row-major, converted to `dtype`) in a layout. For kExpanded only the
-/// values of the first slice count.
-Tensor MakeTensor(Device device, DataType dtype, const Dims& shape,
-                  const std::vector<double>& values, Layout layout = Layout::kContiguous);
-
-/// An output to be written: full of junk (NaN where the dtype has it).
-Tensor MakeOutput(Device device, DataType dtype, const Dims& shape,
-                  Layout layout = Layout::kContiguous);
-
-/// Any tensor's elements, row-major. What a reference computes from: the values after rounding to
-/// the tensor's dtype.
-std::vector<double> ToDoubles(const Tensor& tensor);
 
 /// Calls `body(flat, index)` for each index into `shape`, in row-major order.
 template <typename Body>
