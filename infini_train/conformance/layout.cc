@@ -28,7 +28,7 @@ Placement Place(const Dims& shape, Layout layout) {
   switch (layout) {
     case Layout::kContiguous:
       break;
-    case Layout::kMisaligned:
+    case Layout::kShifted:
       placement.offset = 1;
       break;
     case Layout::kTransposed:
@@ -127,8 +127,8 @@ Tensor Build(Device device, const Dims& shape, const std::vector<double>* values
 }  // namespace
 
 std::string_view ToString(Layout layout) {
-  static constexpr std::string_view kNames[] = {"contiguous", "misaligned", "transposed",
-                                                "sliced",     "stepped",    "expanded"};
+  static constexpr std::string_view kNames[] = {"contiguous", "shifted", "transposed",
+                                                "sliced",     "stepped", "expanded"};
   return kNames[static_cast<int>(layout)];
 }
 

@@ -15,7 +15,7 @@ namespace infini_train::conformance {
 /// it).
 enum class Layout : std::uint8_t {
   kContiguous,
-  kMisaligned,  ///< row-major from the second element of the storage: no vector is aligned
+  kShifted,     ///< row-major without gaps, one element behind an aligned address
   kTransposed,  ///< the last two dimensions are swapped in memory
   kSliced,      ///< a slice of a larger row-major array: an offset and gaps between rows
   kStepped,     ///< every second element of the last dimension

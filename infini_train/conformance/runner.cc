@@ -11,6 +11,7 @@
 #include "infini_train/core/error.h"
 #include "infini_train/core/extension_api.h"
 #include "infini_train/ops/dispatch.h"
+#include "infini_train/ops/fallback.h"
 
 namespace infini_train::conformance {
 namespace {
@@ -214,15 +215,7 @@ Speed Measure(Device device, const OpSuite& suite, DataType dtype) {
       shape[0] *= 4;
       continue;
     }
-    Speed speed{dtype, shape.ToString(), seconds, bytes, flops, std::nullopt};
-    DeviceGuardImpl& impl = GetDeviceGuardImpl(device.type());
-    if (const auto before = impl.Traffic()) {
-      SecondsOf(device, call);
-      const auto after = impl.Traffic();
-      speed.moved_bytes = static_cast<double>((after->bytes_read - before->bytes_read) +
-                                              (after->bytes_written - before->bytes_written));
-    }
-    return speed;
+    return {dtype, shape.ToString(), seconds, bytes, flops, std::nullopt};
   }
 }
 

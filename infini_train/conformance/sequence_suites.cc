@@ -83,6 +83,74 @@ std::function<void()> RmsNormBackwardCall(Trial& trial, const Dims& shape) {
   return [=]() mutable { Call<op::RmsNormBackward>(grad_x, grad_weight, grad_y, x, weight, rstd); };
 }
 
+/// Of a norm over x + residual.
+double MagnitudeOfSum(const Tensor& x, const Tensor& residual) {
+  std::vector<double> sum = ToDoubles(x);
+  const std::vector<double> other = ToDoubles(residual);
+  for (std::size_t i = 0; i < sum.size(); ++i)
+    sum[i] += other[i];
+  return 2 * MagnitudeOf(StatisticsOf(MakeTensor({}, DataType::kFloat64, x.shape(), sum), true));
+}
+
+std::function<void()> AddLayerNormCall(Trial& trial, const Dims& shape) {
+  const Tensor x = trial.Input(shape, -2, 3);
+  const Tensor residual = trial.Input(shape, -2, 3);
+  trial.SetMagnitude(MagnitudeOfSum(x, residual));
+  const Tensor weight = trial.Input({shape[1]});
+  const Tensor bias = trial.Input({shape[1]});
+  Tensor sum = trial.Output(shape);
+  Tensor out = trial.Output(shape);
+  Tensor mean = trial.StatOutput({shape[0]});
+  Tensor rstd = trial.StatOutput({shape[0]});
+  return [=]() mutable {
+    Call<op::AddLayerNorm>(sum, out, mean, rstd, x, residual, weight, bias, kEpsilon);
+  };
+}
+
+std::function<void()> AddLayerNormBackwardCall(Trial& trial, const Dims& shape) {
+  const Tensor grad_y = trial.Input(shape);
+  const Tensor grad_sum = trial.Input(shape);
+  const Tensor sum = trial.Input(shape, -2, 3);
+  const Tensor weight = trial.Input({shape[1]});
+  const RowStatistics statistics = StatisticsOf(sum, true);
+  trial.SetMagnitude(MagnitudeOf(statistics));
+  const Tensor mean = trial.StatValues({shape[0]}, statistics.mean);
+  const Tensor rstd = trial.StatValues({shape[0]}, statistics.rstd);
+  Tensor grad_x = trial.Output(shape);
+  Tensor grad_weight = trial.Output({shape[1]});
+  Tensor grad_bias = trial.Output({shape[1]});
+  return [=]() mutable {
+    Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, grad_y, grad_sum, sum, weight,
+                                   mean, rstd);
+  };
+}
+
+std::function<void()> AddRmsNormCall(Trial& trial, const Dims& shape) {
+  const Tensor x = trial.Input(shape, -2, 3);
+  const Tensor residual = trial.Input(shape, -2, 3);
+  trial.SetMagnitude(MagnitudeOfSum(x, residual));
+  const Tensor weight = trial.Input({shape[1]});
+  Tensor sum = trial.Output(shape);
+  Tensor out = trial.Output(shape);
+  Tensor rstd = trial.StatOutput({shape[0]});
+  return [=]() mutable { Call<op::AddRmsNorm>(sum, out, rstd, x, residual, weight, kEpsilon); };
+}
+
+std::function<void()> AddRmsNormBackwardCall(Trial& trial, const Dims& shape) {
+  const Tensor grad_y = trial.Input(shape);
+  const Tensor grad_sum = trial.Input(shape);
+  const Tensor sum = trial.Input(shape, -2, 3);
+  const Tensor weight = trial.Input({shape[1]});
+  const RowStatistics statistics = StatisticsOf(sum, false);
+  trial.SetMagnitude(MagnitudeOf(statistics));
+  const Tensor rstd = trial.StatValues({shape[0]}, statistics.rstd);
+  Tensor grad_x = trial.Output(shape);
+  Tensor grad_weight = trial.Output({shape[1]});
+  return [=]() mutable {
+    Call<op::AddRmsNormBackward>(grad_x, grad_weight, grad_y, grad_sum, sum, weight, rstd);
+  };
+}
+
 // Shapes are [batch, heads, positions, head size].
 template <bool kInterleaved, bool kInverse>
 std::function<void()> RotaryCall(Trial& trial, const Dims& shape) {
@@ -184,6 +252,32 @@ std::function<void()> CrossEntropyBackwardCall(Trial& trial, const Dims& shape) 
   };
 }
 
+/// The middle third of a vocabulary. Shapes are [tokens, vocabulary of the shard].
+std::function<void()> VocabParallelCall(Trial& trial, const Dims& shape) {
+  const Tensor logits = trial.Input(shape, -4, 4);
+  const Tensor targets = Targets(trial, shape[0], 3 * shape[1]);
+  Tensor target_logits = trial.StatOutput({shape[0]});
+  Tensor lse = trial.StatOutput({shape[0]});
+  return [=, start = shape[1]]() mutable {
+    Call<op::VocabParallelCrossEntropy>(target_logits, lse, logits, targets, start, kIgnoreIndex);
+  };
+}
+
+std::function<void()> VocabParallelBackwardCall(Trial& trial, const Dims& shape) {
+  const Tensor logits = trial.Input(shape, -4, 4);
+  const Tensor targets = Targets(trial, shape[0], 3 * shape[1]);
+  // As if each other shard had logits of 0.
+  const double lse_of_all = std::log(12.0 * static_cast<double>(shape[1]));
+  const Tensor lse = trial.StatValues(
+      {shape[0]}, std::vector<double>(static_cast<std::size_t>(shape[0]), lse_of_all));
+  const Tensor grad_losses = trial.StatInput({shape[0]});
+  Tensor grad_logits = trial.Output(shape);
+  return [=, start = shape[1]]() mutable {
+    Call<op::VocabParallelCrossEntropyBackward>(grad_logits, grad_losses, logits, lse, targets,
+                                                start, kIgnoreIndex);
+  };
+}
+
 std::function<void()> MeanOverTargetsCall(Trial& trial, const Dims& shape) {
   const Tensor losses = trial.StatInput({shape[0]}, 0, 10);
   const Tensor targets = Targets(trial, shape[0], 100);
@@ -236,6 +330,20 @@ void AppendSequenceSuites(std::vector<OpSuite>& suites) {
   row_op(OpId::kLayerNormBackward, &LayerNormBackwardCall, RowsAndColumns);
   row_op(OpId::kRmsNorm, &RmsNormCall, LastExtent);
   row_op(OpId::kRmsNormBackward, &RmsNormBackwardCall, RowsAndColumns);
+  const auto fused_norm = [&](OpId op, TrialBody body, ShapeFunction operations) {
+    suites.push_back({.op = op,
+                      .dtypes = kFloatingTypes,
+                      .layouts = kRowMajor,
+                      .shapes = rows,
+                      .body = body,
+                      .operations = operations,
+                      .benchmark_shape = benchmark,
+                      .rounds_intermediates = true});
+  };
+  fused_norm(OpId::kAddLayerNorm, &AddLayerNormCall, LastExtent);
+  fused_norm(OpId::kAddLayerNormBackward, &AddLayerNormBackwardCall, RowsAndColumns);
+  fused_norm(OpId::kAddRmsNorm, &AddRmsNormCall, LastExtent);
+  fused_norm(OpId::kAddRmsNormBackward, &AddRmsNormBackwardCall, RowsAndColumns);
 
   const std::vector<Dims> rotations = {{1, 1, 1, 2}, {2, 3, 5, 64}, {1, 2, 33, 6}};
   suites.push_back({OpId::kRotary,
@@ -272,6 +380,8 @@ void AppendSequenceSuites(std::vector<OpSuite>& suites) {
 
   row_op(OpId::kCrossEntropy, &CrossEntropyCall, LastExtent);
   row_op(OpId::kCrossEntropyBackward, &CrossEntropyBackwardCall, LastExtent);
+  row_op(OpId::kVocabParallelCrossEntropy, &VocabParallelCall, LastExtent);
+  row_op(OpId::kVocabParallelCrossEntropyBackward, &VocabParallelBackwardCall, LastExtent);
   suites.push_back({OpId::kMeanOverTargets,
                     kFloatingTypes,
                     kContiguousOnly,

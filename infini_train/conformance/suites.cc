@@ -11,6 +11,7 @@ const std::vector<OpSuite>& OpSuites() {
     AppendReductionSuites(all);
     AppendIndexSuites(all);
     AppendSequenceSuites(all);
+    AppendExpertSuites(all);
     AppendOptimizerSuites(all);
     std::stable_sort(all.begin(), all.end(),
                      [](const OpSuite& a, const OpSuite& b) { return a.op < b.op; });

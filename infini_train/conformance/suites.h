@@ -19,11 +19,10 @@ inline constexpr DataType kBoolOnly[] = {DataType::kBool};
 inline constexpr DataType kIndexTypes[] = {DataType::kInt64, DataType::kInt32};
 inline constexpr DataType kFloat32Only[] = {DataType::kFloat32};
 
-inline constexpr Layout kAnyStrides[] = {Layout::kContiguous, Layout::kMisaligned,
-                                         Layout::kTransposed, Layout::kSliced,
-                                         Layout::kStepped,    Layout::kExpanded};
+inline constexpr Layout kAnyStrides[] = {Layout::kContiguous, Layout::kShifted, Layout::kTransposed,
+                                         Layout::kSliced,     Layout::kStepped, Layout::kExpanded};
 /// For ops whose callers pass row-major tensors.
-inline constexpr Layout kRowMajor[] = {Layout::kContiguous, Layout::kMisaligned};
+inline constexpr Layout kRowMajor[] = {Layout::kContiguous, Layout::kShifted};
 inline constexpr Layout kContiguousOnly[] = {Layout::kContiguous};
 
 /// The extents at which kernels break: around groups of lanes, odd tails, vocabularies.
@@ -54,6 +53,7 @@ void AppendElementwiseSuites(std::vector<OpSuite>& suites);
 void AppendReductionSuites(std::vector<OpSuite>& suites);
 void AppendIndexSuites(std::vector<OpSuite>& suites);
 void AppendSequenceSuites(std::vector<OpSuite>& suites);
+void AppendExpertSuites(std::vector<OpSuite>& suites);
 void AppendOptimizerSuites(std::vector<OpSuite>& suites);
 
 }  // namespace infini_train::conformance
