@@ -54,7 +54,7 @@ inline Vec<T, N> Load(const T* pointer, Place place = Place::current()) {
   emulator::CheckAddress(pointer, sizeof(Vec<T, N>), place);
   emulator::lane.bytes_read += sizeof(Vec<T, N>);
   Vec<T, N> result;
-  std::memcpy(&result, pointer, sizeof(result));
+  std::memcpy(static_cast<void*>(&result), pointer, sizeof(result));
   return result;
 }
 
@@ -64,7 +64,7 @@ inline void Store(T* pointer, const Vec<T, N>& value, Place place = Place::curre
   static_assert(sizeof(Vec<T, N>) <= kMaxVectorBytes, "one access moves at most 16 bytes");
   emulator::CheckAddress(pointer, sizeof(Vec<T, N>), place);
   emulator::lane.bytes_written += sizeof(Vec<T, N>);
-  std::memcpy(pointer, &value, sizeof(value));
+  std::memcpy(static_cast<void*>(pointer), &value, sizeof(value));
 }
 
 /// Adds to an element of global memory and returns what was there.

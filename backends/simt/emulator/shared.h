@@ -108,7 +108,7 @@ class Shared {
       emulator::RecordSharedAccess(emulator::AccessKind::kRead, data_ + i, N * sizeof(T), name_,
                                    place);
     Vec<T, N> result;
-    std::memcpy(&result, data_ + i, sizeof(result));
+    std::memcpy(static_cast<void*>(&result), data_ + i, sizeof(result));
     return result;
   }
 
@@ -118,7 +118,7 @@ class Shared {
     if (emulator::lane.check_races) [[unlikely]]
       emulator::RecordSharedAccess(emulator::AccessKind::kWrite, data_ + i, N * sizeof(T), name_,
                                    place);
-    std::memcpy(data_ + i, &value, sizeof(value));
+    std::memcpy(static_cast<void*>(data_ + i), &value, sizeof(value));
   }
 
   /// `count` elements from `offset` on.
