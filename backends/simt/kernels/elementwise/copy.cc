@@ -1,0 +1,150 @@
+#include <cstdint>
+
+#include "backends/simt/kernels/elementwise/convert.h"
+#include "backends/simt/kernels/elementwise/elementwise.h"
+#include "infini_train/ops/dispatch.h"
+
+namespace infini_train::simt {
+namespace {
+
+struct IdentityOp {
+  template <typename T>
+  SIMT_DEVICE T operator()(T x) const {
+    return x;
+  }
+};
+
+/// Between types that have no kernel of their own. `to` is out's.
+template <typename From>
+SIMT_KERNEL void ConvertKernel(StridedLoop<2> loop, DataType to) {
+  for (std::int64_t item = GlobalThreadIndex(); item < loop.items.numel;
+       item += GlobalThreadCount()) {
+    std::int64_t offsets[2];
+    loop.items.Locate(item, offsets);
+    StoreNumber(loop.data[0], to, offsets[0], ToCompute(Load(loop.At<const From>(1, offsets[1]))));
+  }
+}
+
+/// Matrices of which `x` is contiguous along rows and `out` along columns; one of them for each
+/// position of `batch`. Strides are in elements.
+struct Transposition {
+  StridedIndex<2> batch;
+  void* out;
+  const void* x;
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t out_row_stride;
+  std::int64_t x_column_stride;
+};
+
+/// The side of the tiles that pass through shared memory, so that reads and writes are both of
+/// neighbours.
+constexpr int kTile = 32;
+constexpr int kTransposeBlock = 256;
+
+SIMT_HOST_DEVICE inline std::int64_t TilesOf(std::int64_t extent) {
+  return (extent + kTile - 1) / kTile;
+}
+
+template <typename T>
+SIMT_KERNEL void TransposeKernel(Transposition matrices) {
+  constexpr int kPitch = kTile + 1;  // Keeps the columns of a tile in different banks.
+  constexpr int kStep = kTransposeBlock / kTile;
+  SIMT_SHARED(T, tile, kTile * kPitch);
+  const int lane = ThreadIndex() % kTile;
+  const int band = ThreadIndex() / kTile;
+  const std::int64_t row_tiles = TilesOf(matrices.rows);
+  const std::int64_t tiles = row_tiles * TilesOf(matrices.columns);
+  for (std::int64_t item = BlockIndex(); item < tiles * matrices.batch.numel; item += GridSize()) {
+    std::int64_t offsets[2];
+    matrices.batch.Locate(item / tiles, offsets);
+    T* const out = static_cast<T*>(matrices.out) + offsets[0];
+    const T* const x = static_cast<const T*>(matrices.x) + offsets[1];
+    const std::int64_t first_row = item % tiles % row_tiles * kTile;
+    const std::int64_t first_column = item % tiles / row_tiles * kTile;
+    for (int c = band; c < kTile; c += kStep) {
+      const std::int64_t row = first_row + lane;
+      const std::int64_t column = first_column + c;
+      if (row < matrices.rows && column < matrices.columns)
+        tile[c * kPitch + lane] = Load(x + column * matrices.x_column_stride + row);
+    }
+    SyncBlock();
+    for (int r = band; r < kTile; r += kStep) {
+      const std::int64_t row = first_row + r;
+      const std::int64_t column = first_column + lane;
+      if (row < matrices.rows && column < matrices.columns) {
+        const T value = tile[lane * kPitch + r];
+        Store(out + row * matrices.out_row_stride + column, value);
+      }
+    }
+    SyncBlock();
+  }
+}
+
+/// Copies by tiles where `out` is contiguous along one dimension and `x` along another; otherwise
+/// returns false.
+bool Transpose(const Context& context, const Tensor& out, const Array& x) {
+  const Dims& shape = out.shape();
+  const Array target = Array::Of(out, shape);
+  MergedDims dims(shape, {&target.strides, &x.strides});
+  const int last = dims.rank - 1;
+  int dim = 0;
+  while (dim < last && dims.strides[dim][1] != 1)
+    ++dim;
+  if (dim >= last || dims.inner_stride(0) != 1 || dims.sizes[dim] < kTile / 4 ||
+      dims.inner_size() < kTile / 4)
+    return false;
+  Transposition matrices = {};
+  matrices.out = target.data;
+  matrices.x = x.data;
+  matrices.rows = dims.sizes[dim];
+  matrices.columns = dims.inner_size();
+  matrices.out_row_stride = dims.strides[dim][0];
+  matrices.x_column_stride = dims.inner_stride(1);
+  dims.sizes[dim] = dims.sizes[last] = 1;
+  matrices.batch = StridedIndex<2>(dims);
+  const std::int64_t tiles =
+      matrices.batch.numel * TilesOf(matrices.rows) * TilesOf(matrices.columns);
+  DispatchSize(out.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    Launch(context, Rows(tiles, kTransposeBlock), &TransposeKernel<T>, matrices);
+  });
+  return true;
+}
+
+void Copy(const Context& context, Tensor& out, const Tensor& x) {
+  const DataType from = x.dtype();
+  const DataType to = out.dtype();
+  if (from == to) {
+    if (Transpose(context, out, Array::Of(x, out.shape()))) return;
+    DispatchSize(to, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      LaunchElementwise<T, T>(context, IdentityOp(), out, x);
+    });
+    return;
+  }
+  // The conversions of mixed precision are vectorised, others are not.
+  const auto is_half = [](DataType dtype) { return IsFloatingPoint(dtype) && SizeOf(dtype) == 2; };
+  if (from == DataType::kFloat32 && is_half(to)) {
+    DispatchTypes(Types<Float16, BFloat16>{}, "Copy", to, [&](auto tag) {
+      LaunchElementwise<typename decltype(tag)::type, float>(context, IdentityOp(), out, x);
+    });
+  } else if (to == DataType::kFloat32 && is_half(from)) {
+    DispatchTypes(Types<Float16, BFloat16>{}, "Copy", from, [&](auto tag) {
+      LaunchElementwise<float, typename decltype(tag)::type>(context, IdentityOp(), out, x);
+    });
+  } else {
+    const Dims& shape = out.shape();
+    const StridedLoop<2> loop(shape, {Array::Of(out, shape), Array::Of(x, shape)}, 1);
+    DispatchTypes(AllTypes{}, "Copy", from, [&](auto tag) {
+      using From = typename decltype(tag)::type;
+      Launch(context, Linear(loop.items.numel), &ConvertKernel<From>, loop, to);
+    });
+  }
+}
+
+}  // namespace
+
+SIMT_REGISTER_KERNEL(Copy, &Copy);
+
+}  // namespace infini_train::simt

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "backends/simt/dialect.h"
+#include "backends/simt/strided.h"
+#include "backends/simt/types.h"
+#include "infini_train/core/scalar.h"
+
+/// Element-wise kernels from a function of one element. A function is a struct with a templated
+/// `operator()` on the compute types of the inputs; half types are seen as float.
+namespace infini_train::simt {
+
+/// Elements of a vector access to arrays of these types: the widest one fills 16 bytes.
+template <typename... Ts>
+constexpr int VectorElements() {
+  std::size_t largest = 1;
+  ((largest = sizeof(Ts) > largest ? sizeof(Ts) : largest), ...);
+  return static_cast<int>(kMaxVectorBytes / largest);
+}
+
+/// A result as an element of an array.
+template <typename T, typename Value>
+SIMT_DEVICE T FromResult(Value value) {
+  return FromCompute<T>(static_cast<ComputeType<T>>(value));
+}
+
+namespace detail {
+
+template <int kWidth, typename T>
+SIMT_DEVICE Vec<T, kWidth> LoadOrRepeat(const T* x, std::int64_t stride) {
+  if (stride != 0) return Load<kWidth>(x);
+  const T value = Load(x);
+  Vec<T, kWidth> result;
+  for (int i = 0; i < kWidth; ++i)
+    result[i] = value;
+  return result;
+}
+
+template <int kWidth, typename Op, typename Out, typename... In>
+SIMT_DEVICE void ApplyToVectors(const Op& op, Out* out, const Vec<In, kWidth>&... inputs) {
+  Vec<Out, kWidth> result;
+  for (int i = 0; i < kWidth; ++i)
+    result[i] = FromResult<Out>(op(ToCompute(inputs[i])...));
+  Store(out, result);
+}
+
+template <typename Out, typename... In, int kArrays, typename Op, int... k>
+SIMT_DEVICE void RunItem(const StridedLoop<kArrays>& loop, const Op& op, std::int64_t item,
+                         std::integer_sequence<int, k...>) {
+  constexpr int kWidth = VectorElements<Out, In...>();
+  std::int64_t offsets[kArrays];
+  const std::int64_t first = loop.items.Locate(item, offsets) * loop.width;
+  if (loop.width == kWidth && first + kWidth <= loop.inner_size) {
+    ApplyToVectors<kWidth>(op, loop.template At<Out>(0, offsets[0]),
+                           LoadOrRepeat<kWidth>(loop.template At<const In>(k + 1, offsets[k + 1]),
+                                                loop.inner_strides[k + 1])...);
+    return;
+  }
+  for (int i = 0; i < loop.width && first + i < loop.inner_size; ++i) {
+    Store(loop.template At<Out>(0, offsets[0] + i * loop.inner_strides[0]),
+          FromResult<Out>(op(ToCompute(Load(loop.template At<const In>(
+              k + 1, offsets[k + 1] + i * loop.inner_strides[k + 1])))...)));
+  }
+}
+
+template <typename Op, typename Out, typename... In>
+SIMT_KERNEL void ElementwiseKernel(StridedLoop<1 + static_cast<int>(sizeof...(In))> loop, Op op) {
+  for (std::int64_t item = GlobalThreadIndex(); item < loop.items.numel;
+       item += GlobalThreadCount())
+    RunItem<Out, In...>(loop, op, item, std::make_integer_sequence<int, sizeof...(In)>());
+}
+
+}  // namespace detail
+
+/// array 0 = op(arrays 1...), element by element, of elements Out and In.
+template <typename Out, typename... In, typename Op>
+void LaunchElementwise(const Context& context, const Op& op,
+                       const StridedLoop<1 + static_cast<int>(sizeof...(In))>& loop) {
+  Launch(context, Linear(loop.items.numel), &detail::ElementwiseKernel<Op, Out, In...>, loop, op);
+}
+/// out = op(inputs...). The tensors' types have been checked.
+template <typename Out, typename... In, typename Op>
+void LaunchElementwise(const Context& context, const Op& op, const Tensor& out,
+                       const std::conditional_t<true, Tensor, In>&... inputs) {
+  const Dims& shape = out.shape();
+  LaunchElementwise<Out, In...>(context, op,
+                                StridedLoop<1 + static_cast<int>(sizeof...(In))>(
+                                    shape, {Array::Of(out, shape), Array::Of(inputs, shape)...},
+                                    VectorElements<Out, In...>()));
+}
+
+/// out = op(inputs...) where all are of one of the types. Throws Error naming the op `name` where
+/// they are not.
+template <typename TypeList, typename Op, typename... Inputs>
+void RunElementwise(const Context& context, std::string_view name, TypeList types, const Op& op,
+                    const Tensor& out, const Inputs&... inputs) {
+  DispatchTypes(types, name, out.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    (CheckDataType(name, inputs, out.dtype()), ...);
+    LaunchElementwise<T, std::conditional_t<true, T, Inputs>...>(context, op, out, inputs...);
+  });
+}
+
+/// A function of two arguments with a number as its second.
+template <typename Op, typename C>
+struct WithNumber {
+  C number;
+  SIMT_DEVICE auto operator()(C x) const { return Op()(x, number); }
+};
+
+/// out = op(x, number). The number is exact in the compute type, not rounded to a half type.
+template <typename Op, typename TypeList>
+void RunWithNumber(const Context& context, std::string_view name, TypeList types, const Tensor& out,
+                   const Tensor& x, Scalar number) {
+  DispatchTypes(types, name, out.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = ComputeType<T>;
+    CheckDataType(name, x, out.dtype());
+    LaunchElementwise<T, T>(context, WithNumber<Op, C>{number.To<C>()}, out, x);
+  });
+}
+
+}  // namespace infini_train::simt
