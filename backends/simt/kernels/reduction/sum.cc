@@ -1,0 +1,30 @@
+#include "backends/simt/kernels/reduction/reduce.h"
+#include "backends/simt/types.h"
+#include "infini_train/ops/dispatch.h"
+
+namespace infini_train::simt {
+namespace {
+
+void Sum(const Context& context, Tensor& out, const Tensor& x, const Dims& dims) {
+  DispatchTypes(SignedTypes{}, "Sum", x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    CheckDataType("Sum", out, x.dtype());
+    LaunchReduction<T>(context, PlanReduction(out, x, dims), SumReducer<T>());
+  });
+}
+
+void Mean(const Context& context, Tensor& out, const Tensor& x, const Dims& dims) {
+  DispatchTypes(FloatingTypes{}, "Mean", x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    CheckDataType("Mean", out, x.dtype());
+    const ReduceLoop loop = PlanReduction(out, x, dims);
+    LaunchReduction<T>(context, loop, SumReducer<T>{static_cast<double>(loop.reduced.numel)});
+  });
+}
+
+}  // namespace
+
+SIMT_REGISTER_KERNEL(Sum, &Sum);
+SIMT_REGISTER_KERNEL(Mean, &Mean);
+
+}  // namespace infini_train::simt
