@@ -33,6 +33,7 @@ find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 function(infini_rt_generate output_dir)
   set(script "${PROJECT_SOURCE_DIR}/scripts/generate_public_headers.py")
   file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/native/*/runtime_.h"
+       "${PROJECT_SOURCE_DIR}/src/native/*/*.inc"
        "${PROJECT_SOURCE_DIR}/scripts/header_*.py")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${script}" ${headers})
   execute_process(
@@ -75,13 +76,6 @@ endfunction()
 # Links what the enabled accelerator needs. SDK headers stay private: consumers need none. Libraries
 # are linked by path, so that the installed package refers to no target of the SDK.
 function(infini_rt_link_backends target)
-  if(INFINI_RT_STANDIN)
-    add_dependencies(${target} infinirt_standin)
-    target_link_libraries(${target} PRIVATE "$<TARGET_LINKER_FILE:infinirt_standin>")
-    target_include_directories(${target} SYSTEM PRIVATE
-        "$<TARGET_PROPERTY:infinirt_standin,INTERFACE_INCLUDE_DIRECTORIES>")
-    return()
-  endif()
   foreach(backend IN LISTS INFINI_RT_ENABLED_BACKENDS)
     if(backend STREQUAL "nvidia")
       find_package(CUDAToolkit REQUIRED)

@@ -2,7 +2,8 @@
 """Emits InfiniRT's public API, its dispatch and its documentation from one table.
 
 The table `API` below is the only place where the list of runtime functions stands. What a backend
-supports is read from its header `src/native/<backend>/runtime_.h`: every function of the struct
+supports is read from its header `src/native/<backend>/runtime_.h`, together with the parts that it
+shares with others by including `native/*/*.inc`: every function of the struct
 `Runtime<Device::Type::kX>` must be in the table with the same parameters.
 
     generate_public_headers.py --backends cpu nvidia --output-dir build/generated
@@ -396,10 +397,23 @@ def native_header(backend: Backend, root: Path) -> Path:
     return root / "src" / "native" / backend.name / "runtime_.h"
 
 
+def native_text(backend: Backend, root: Path) -> str:
+    """The backend's header with the parts that backends share put in where it includes them."""
+
+    def shared(match: re.Match[str]) -> str:
+        path = root / "src" / match.group(1)
+        if not path.exists():
+            raise GeneratorError(f"{native_header(backend, root)}: there is no {path}")
+        return path.read_text()
+
+    text = native_header(backend, root).read_text()
+    return re.sub(r'^#include "(native/[\w/]+\.inc)"\n', shared, text, flags=re.MULTILINE)
+
+
 def supported(backend: Backend, root: Path) -> frozenset[str]:
     """Names of the table's functions that the backend's header declares, checked against the table."""
     path = native_header(backend, root)
-    members = top_level(struct_body(strip_comments(path.read_text()), backend, path))
+    members = top_level(struct_body(strip_comments(native_text(backend, root)), backend, path))
     public = re.split(r"\bprivate\s*:", members)[0]
     table = {function.name: function for function in FUNCTIONS}
     found = set()
@@ -444,7 +458,7 @@ def choose(names: list[str]) -> list[Backend]:
 
 
 def backend_header(backend: Backend, root: Path) -> str:
-    return emit.BANNER + native_header(backend, root).read_text()
+    return emit.BANNER + native_text(backend, root)
 
 
 def write(path: Path, text: str) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import filecmp
+import re
 import shutil
 import sys
 import tempfile
@@ -105,6 +106,22 @@ class GeneratorTest(unittest.TestCase):
         old = "INFINI_RT_API static Error StreamQuery(Stream stream);"
         self.edit(root, old, f"// {old}\n  /* {old} */")
         self.assertNotIn("StreamQuery", generator.supported(BACKENDS["cpu"], root))
+
+    def test_shared_parts_belong_to_the_backend(self) -> None:
+        for backend in generator.BACKENDS:
+            text = generator.native_text(backend, ROOT)
+            self.assertNotIn('#include "', text)
+            public = text.split("private:")[0]
+            for name in generator.supported(backend, ROOT):
+                declarations = re.findall(rf"\bstatic [\w *]+ {name}\(", public)
+                self.assertEqual(len(declarations), 1, f"{backend.name} {name}")
+        root = self.copy_of_native()
+        part = root / "src/native/cuda_style/common.inc"
+        part.write_text(part.read_text().replace("Free(void* ptr)", "Free(int ptr)"))
+        for damage in (lambda: None, part.unlink):
+            damage()
+            with self.assertRaises(generator.GeneratorError):
+                generator.supported(BACKENDS["moore"], root)
 
     def test_header_and_table_must_agree(self) -> None:
         edits = (

@@ -2,7 +2,7 @@
 
 #include <infini/rt/types.h>
 
-/// What bindings of vendors without CUDA's reserved stream handles need.
+/// What bindings decide before they call the vendor.
 namespace infini::rt::runtime::detail {
 
 /// Null or `kStreamLegacy`: the vendor's default stream.
@@ -28,6 +28,11 @@ inline bool AreEventFlags(unsigned int flags) {
 
 inline bool IsCaptureMode(StreamCaptureMode mode) {
   return mode >= kStreamCaptureModeGlobal && mode <= kStreamCaptureModeRelaxed;
+}
+
+/// The arguments are those of an instantiation without options, which older forms of the call take.
+inline bool CanInstantiate(const GraphExec* graph_exec, Graph graph, unsigned long long flags) {
+  return graph_exec != nullptr && graph != nullptr && flags == 0;
 }
 
 }  // namespace infini::rt::runtime::detail

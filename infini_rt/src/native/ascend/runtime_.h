@@ -223,10 +223,14 @@ struct Runtime<Device::Type::kAscend> {
   }
 
   // Starts ACL once, gives the thread device 0 if it has none, then calls.
+  static aclError Initialized() {
+    static const aclError initialized = aclInit(nullptr);
+    return initialized == kAlreadyInitialized ? ACL_SUCCESS : initialized;
+  }
+
   template <typename Call>
   static Error Run(Call call) {
-    static const aclError initialized = aclInit(nullptr);
-    aclError error = initialized == kAlreadyInitialized ? ACL_SUCCESS : initialized;
+    aclError error = Initialized();
     if (error == ACL_SUCCESS && !ThreadHasDevice()) {
       error = aclrtSetDevice(0);
       ThreadHasDevice() = error == ACL_SUCCESS;
