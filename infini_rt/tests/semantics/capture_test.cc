@@ -15,7 +15,14 @@ class CaptureSemantics : public Semantics {
   void SetUp() override {
     Semantics::SetUp();
     REQUIRE_FEATURE(kFeatureGraph);
-    REQUIRE_FEATURE(kFeatureCaptureStatus);
+  }
+
+  /// Checks the status of a stream's capture, where the backend can be asked for it.
+  static void ExpectStatus(Stream stream, StreamCaptureStatus expected) {
+    if (!Supports(runtime_device_type(), kFeatureCaptureStatus)) return;
+    auto status = static_cast<StreamCaptureStatus>(-1);
+    EXPECT_OK(StreamIsCapturing(stream, &status));
+    EXPECT_EQ(status, expected);
   }
 
   /// Makes a call on the capturing thread and checks its code, the status of the capture after it
@@ -24,11 +31,9 @@ class CaptureSemantics : public Semantics {
                     bool survives) {
     TestStream stream;
     ASSERT_OK(StreamBeginCapture(stream, mode));
-    EXPECT_EQ(call(stream), code) << "mode " << mode;
-    StreamCaptureStatus status = kStreamCaptureStatusNone;
-    EXPECT_OK(StreamIsCapturing(stream, &status));
-    EXPECT_EQ(status, survives ? kStreamCaptureStatusActive : kStreamCaptureStatusInvalidated)
-        << "mode " << mode;
+    SCOPED_TRACE(testing::Message() << "mode " << mode);
+    EXPECT_EQ(call(stream), code);
+    ExpectStatus(stream, survives ? kStreamCaptureStatusActive : kStreamCaptureStatusInvalidated);
     GetLastError();
     Graph graph = nullptr;
     if (survives) {
@@ -54,6 +59,7 @@ TEST_P(CaptureSemantics, BadArguments) {
 }
 
 TEST_P(CaptureSemantics, StatusFollowsTheCapture) {
+  REQUIRE_FEATURE(kFeatureCaptureStatus);
   TestStream stream;
   StreamCaptureStatus status = kStreamCaptureStatusActive;
   EXPECT_OK(StreamIsCapturing(stream, &status));
@@ -214,9 +220,7 @@ TEST_P(CaptureSemantics, UnjoinedFork) {
     ASSERT_OK(EventRecord(event, origin));
     ASSERT_OK(StreamWaitEvent(fork, event, 0));
     ASSERT_OK(MemsetAsync(buffer.get(), 1, 64, fork));
-    StreamCaptureStatus status = kStreamCaptureStatusNone;
-    EXPECT_OK(StreamIsCapturing(fork, &status));
-    EXPECT_EQ(status, kStreamCaptureStatusActive);
+    ExpectStatus(fork, kStreamCaptureStatusActive);
     Graph graph = nullptr;
     EXPECT_EQ(StreamEndCapture(origin, &graph), kErrorStreamCaptureUnjoined);
     EXPECT_EQ(graph, nullptr);

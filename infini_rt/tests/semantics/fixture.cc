@@ -11,7 +11,7 @@ constexpr std::size_t kFillerBytes = 16 << 20;
 constexpr int kFills = 64;
 
 // The first byte has the value and every byte equals its neighbour; fast without optimisation too.
-bool AllEqual(const std::uint8_t* bytes, std::size_t size, int value) {
+bool SameBytes(const std::uint8_t* bytes, std::size_t size, int value) {
   return size == 0 || (bytes[0] == value && std::memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
@@ -115,11 +115,11 @@ void Gate::Wait(void* gate) {
 }
 
 bool AllEqual(const std::vector<std::uint8_t>& bytes, int value) {
-  return AllEqual(bytes.data(), bytes.size(), value);
+  return SameBytes(bytes.data(), bytes.size(), value);
 }
 
 bool AllEqual(const PinnedBuffer& buffer, int value) {
-  return AllEqual(buffer.data(), buffer.size(), value);
+  return SameBytes(buffer.data(), buffer.size(), value);
 }
 
 }  // namespace infini::rt::runtime
