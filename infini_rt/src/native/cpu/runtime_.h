@@ -10,8 +10,10 @@
 namespace infini::rt::runtime {
 
 /// A kernel of a software accelerator. It runs on the stream's worker thread with a copy of the
-/// launch's arguments and must not call the runtime. Anything but `kSuccess` is a device fault: it
-/// becomes the sticky error of the process, as after a faulting CUDA kernel.
+/// launch's arguments, which also carry what else it needs to know, such as its device. It may run
+/// on further threads and wait for them; neither it nor they may call the runtime. Anything but
+/// `kSuccess` is a device fault: it becomes the sticky error of the process, as after a faulting
+/// CUDA kernel.
 using KernelFunction = Error (*)(const void* args);
 
 /// The CPU as an asynchronous device. Streams are ordered queues with a worker thread each, memory
@@ -80,8 +82,8 @@ struct Runtime<Device::Type::kCpu> {
   INFINI_RT_API static Error PeekAtLastError();
 
   /// Launches a kernel of a software accelerator in stream order; during capture it becomes a graph
-  /// node. `args_size` bytes are copied before the call returns, aligned to 16 bytes for the
-  /// kernel.
+  /// node. `args_size` bytes, as many as memory holds, are copied before the call returns, aligned
+  /// to 16 bytes for the kernel; up to 48 bytes the copy costs no allocation.
   INFINI_RT_API static Error LaunchKernel(KernelFunction function, const void* args,
                                           std::size_t args_size, Stream stream);
 };

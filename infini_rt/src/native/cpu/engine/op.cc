@@ -24,7 +24,6 @@ Op Make(OpCode code) {
   Op op;
   op.code = code;
   op.owns_memory = false;
-  op.args_size = 0;
   return op;
 }
 
@@ -62,7 +61,6 @@ Op Op::HostFunction(runtime::HostFn host, void* user_data) {
 Op Op::Kernel(runtime::KernelFunction kernel, const void* args, std::size_t size) {
   Op op = Make(OpCode::kKernel);
   op.kernel = kernel;
-  op.args_size = static_cast<std::uint32_t>(size);
   if (size > kInlineArgs) {
     op.heap_args = std::malloc(size);  // malloc aligns to 16 bytes
     if (op.heap_args == nullptr) throw std::bad_alloc();

@@ -30,8 +30,7 @@ struct alignas(64) Op {
 
   OpCode code;
   bool
-      owns_memory;  // kCopy: the source is a staging buffer; kKernel: the arguments are on the heap
-  std::uint32_t args_size;
+      owns_memory;  // kCopy: a staging buffer is the source; kKernel: the arguments are on the heap
   union {
     runtime::HostFn host;
     runtime::KernelFunction kernel;
