@@ -1,7 +1,7 @@
 # Included before project(): MetaX and Moore bring their own compiler, which is used where the SDK is
 # installed and nothing else was asked for.
 
-if(NOT CMAKE_CXX_COMPILER AND NOT INFINI_RT_STANDIN)
+if(NOT CMAKE_CXX_COMPILER)
   set(_maca "$ENV{MACA_PATH}")
   if(NOT _maca)
     set(_maca /opt/maca)
