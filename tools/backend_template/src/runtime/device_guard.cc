@@ -33,8 +33,7 @@ thread_local int current_device = 0;
 
 class MyBackendDeviceGuard final : public DeviceGuardImpl {
  public:
-  // [rung 01: device count]
-
+  // [begin: device count]
   // GetDeviceCount. An error is no device, not an exception.
   int DeviceCount() const noexcept override { return kDevices; }
 
@@ -60,9 +59,9 @@ class MyBackendDeviceGuard final : public DeviceGuardImpl {
     properties.warp_size = 1;
     return properties;
   }
+  // [end: device count]
 
-  // [rung 02: malloc]
-
+  // [begin: malloc]
   // Malloc. Out of memory is null; every other error is thrown.
   void* Allocate(std::size_t bytes) override {
     if (bytes > TotalMemory()) return nullptr;
@@ -71,9 +70,9 @@ class MyBackendDeviceGuard final : public DeviceGuardImpl {
 
   // Free.
   void Free(void* pointer) noexcept override { std::free(pointer); }
+  // [end: malloc]
 
-  // [rung 03: copy]
-
+  // [begin: copy]
   // MemcpyAsync.
   void CopyAsync(void* destination, const void* source, std::size_t bytes, CopyKind,
                  StreamHandle) override {
@@ -93,9 +92,9 @@ class MyBackendDeviceGuard final : public DeviceGuardImpl {
 
   // StreamSynchronize. A null stream is the default stream of the current device.
   void SynchronizeStream(StreamHandle) override {}
+  // [end: copy]
 
-  // [rung 04: stream and event]
-
+  // [begin: stream and event]
   // DeviceSynchronize.
   void SynchronizeDevice() override {}
 
@@ -133,8 +132,7 @@ class MyBackendDeviceGuard final : public DeviceGuardImpl {
     if (!from || !to) throw Error("elapsed time needs two events that were recorded");
     return std::chrono::duration<float, std::milli>(*to - *from).count();
   }
-
-  // [end of the ladder's runtime rungs]
+  // [end: stream and event]
 
  private:
   /// Bytes of the host.
