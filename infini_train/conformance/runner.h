@@ -51,7 +51,7 @@ struct OpResult {
   std::vector<std::string> failures;
 };
 
-struct Report {
+struct INFINI_TRAIN_API Report {
   std::string device;
   std::string device_name;
   int compute_units = 0;
