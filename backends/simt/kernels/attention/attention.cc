@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "backends/simt/dialect.h"
+#include "backends/simt/kernels/attention/attention_decode.h"
+#include "backends/simt/kernels/attention/attention_heads.h"
+#include "backends/simt/kernels/attention/attention_tile.h"
+#include "infini_train/ops/dispatch.h"
+
+namespace infini_train::simt {
+namespace {
+
+template <typename S>
+struct Arguments {
+  HeadRows<S> out;
+  HeadRows<ComputeType<S>> lse;
+  HeadRows<const S> q, k, v;
+  AttentionShape shape;
+  bool vector;
+};
+
+// A block takes kRows queries of a head and walks along their keys with a running maximum and sum
+// (Dao, "FlashAttention-2", 2023).
+template <typename S, int kHeadSize>
+SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
+  using Tile = AttentionTile<S, kHeadSize>;
+  using C = ComputeType<S>;
+  constexpr int kRows = Tile::kLaneRows;
+  constexpr int kColumns = Tile::kLaneColumns;
+  constexpr C kInfinity = std::numeric_limits<C>::infinity();
+  SIMT_SHARED(C, staging, Tile::kStaging);
+  SIMT_SHARED(C, shared_weights, Tile::kWeights);
+
+  const AttentionShape& shape = args.shape;
+  const auto scale = static_cast<C>(shape.scale);
+  const std::int64_t tiles = (shape.queries + Tile::kRows - 1) / Tile::kRows;
+  const std::int64_t count = shape.batch * shape.heads * tiles;
+  for (std::int64_t block = BlockIndex(); block < count; block += GridSize()) {
+    // The last queries, which have most keys where attention is causal, first.
+    const std::int64_t t0 = (tiles - 1 - block % tiles) * Tile::kRows;
+    const std::int64_t h = block / tiles % shape.heads;
+    const std::int64_t b = block / tiles / shape.heads;
+    const std::int64_t rows = Min<std::int64_t>(shape.queries - t0, Tile::kRows);
+    const HeadRange first = shape.VisibleKeys(t0);
+    const HeadRange last = shape.VisibleKeys(t0 + rows - 1);
+
+    typename Tile::Sums sums = {};
+    C max[kRows];
+    C sum[kRows] = {};  // over this lane's columns
+    for (int i = 0; i < kRows; ++i)
+      max[i] = -kInfinity;
+    for (std::int64_t s0 = first.begin; s0 < last.end; s0 += Tile::kColumns) {
+      const std::int64_t columns = last.end - s0;
+      typename Tile::Weights weights = {};
+      Tile::Multiply(weights, staging, args.q.At(b, h, t0), args.q.row, rows,
+                     args.k.At(b, h / shape.group, s0), args.k.row, columns, shape.head_size,
+                     args.vector);
+
+      const bool all_visible = s0 >= last.begin && s0 + Tile::kColumns <= first.end;
+      Vec<C, kRows> tile_max;
+      for (int i = 0; i < kRows; ++i) {
+        const HeadRange visible = shape.VisibleKeys(t0 + Tile::Row() + i);
+        tile_max[i] = max[i];
+        for (int j = 0; j < kColumns; ++j) {
+          const std::int64_t s = s0 + Tile::Column() + j;
+          const bool seen = all_visible || (s >= visible.begin && s < visible.end);
+          weights[i][j] = seen ? weights[i][j] * scale : -kInfinity;
+          if (weights[i][j] > tile_max[i]) tile_max[i] = weights[i][j];
+        }
+      }
+      tile_max = ReduceGroup<Tile::kGroup>(tile_max, RowMax());
+      for (int i = 0; i < kRows; ++i) {
+        const C shift = tile_max[i] == -kInfinity ? C(0) : tile_max[i];
+        const C alpha = Exp(max[i] - shift);
+        max[i] = tile_max[i];
+        sum[i] *= alpha;
+        for (int j = 0; j < kColumns; ++j) {
+          weights[i][j] = Exp(weights[i][j] - shift);
+          sum[i] += weights[i][j];
+        }
+        for (int slice = 0; slice < Tile::kSlices; ++slice) {
+          for (int j = 0; j < kColumns; ++j)
+            sums[slice][i][j] *= alpha;
+        }
+        if (shape.dropout.enabled()) {
+          C factors[kColumns];
+          const std::int64_t row = (b * shape.heads + h) * shape.queries + t0 + Tile::Row() + i;
+          shape.dropout.Factors(row * shape.keys + s0 + Tile::Column(), factors);
+          for (int j = 0; j < kColumns; ++j)
+            weights[i][j] *= factors[j];
+        }
+      }
+      Tile::PutWeights(shared_weights, weights);
+      Tile::Accumulate(sums, staging, shared_weights, args.v.At(b, h / shape.group, s0), args.v.row,
+                       columns, shape.head_size, args.vector);
+    }
+
+    Vec<C, kRows> total;
+    for (int i = 0; i < kRows; ++i)
+      total[i] = sum[i];
+    total = ReduceGroup<Tile::kGroup>(total, RowSum());
+    for (int i = 0; i < kRows; ++i) {
+      const C factor = total[i] == C(0) ? C(0) : C(1) / total[i];
+      for (int slice = 0; slice < Tile::kSlices; ++slice) {
+        for (int j = 0; j < kColumns; ++j)
+          sums[slice][i][j] *= factor;
+      }
+      if (ThreadIndex() % Tile::kGroup == 0 && Tile::Row() + i < rows)
+        Store(args.lse.At(b, h, t0 + Tile::Row() + i), max[i] + Log(total[i]));
+    }
+    Tile::Write(sums, args.out.At(b, h, t0), args.out.row, rows, shape.head_size, args.vector);
+  }
+}
+
+void Attention(const Context& context, Tensor& out, Tensor& lse, const Tensor& q, const Tensor& k,
+               const Tensor& v, const AttentionParams& params) {
+  if (q.size(2) <= kDecodeQueries) {
+    DecodeAttention(context, out, lse, q, k, v, params);
+    return;
+  }
+  const AttentionShape shape(q, k, params);
+  DispatchFloating("Attention", q.dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    using C = ComputeType<S>;
+    const Arguments<S> args{HeadRows<S>(out),
+                            HeadRows<C>(lse),
+                            HeadRows<const S>(q),
+                            HeadRows<const S>(k),
+                            HeadRows<const S>(v),
+                            shape,
+                            HaveAlignedRows(kMaxVectorWidth<C>, {&out, &q, &k, &v})};
+    DispatchHeadSize(shape.head_size, [&](auto bound) {
+      constexpr int kHeadSize = decltype(bound)::value;
+      using Tile = AttentionTile<S, kHeadSize>;
+      const std::int64_t tiles = (shape.queries + Tile::kRows - 1) / Tile::kRows;
+      Launch(context, Rows(shape.batch * shape.heads * tiles, Tile::kThreads),
+             AttentionKernel<S, kHeadSize>, args);
+    });
+  });
+}
+
+}  // namespace
+
+SIMT_REGISTER_KERNEL(Attention, &Attention);
+
+}  // namespace infini_train::simt

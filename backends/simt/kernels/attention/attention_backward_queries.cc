@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "backends/simt/kernels/attention/attention_backward.h"
+#include "backends/simt/kernels/attention/attention_tile.h"
+
+namespace infini_train::simt {
+namespace {
+
+// A block takes kRows queries of a head and computes their weights again from lse, a tile of keys
+// at a time.
+template <typename S, int kHeadSize>
+SIMT_KERNEL void QueryGradientsKernel(AttentionGradients<S> args) {
+  using Tile = AttentionTile<S, kHeadSize>;
+  using C = ComputeType<S>;
+  constexpr int kRows = Tile::kLaneRows;
+  constexpr int kColumns = Tile::kLaneColumns;
+  SIMT_SHARED(C, staging, Tile::kStaging);
+  SIMT_SHARED(C, shared_grads, Tile::kWeights);
+
+  const AttentionShape& shape = args.shape;
+  const auto scale = static_cast<C>(shape.scale);
+  const std::int64_t tiles = (shape.queries + Tile::kRows - 1) / Tile::kRows;
+  const std::int64_t count = shape.batch * shape.heads * tiles;
+  for (std::int64_t block = BlockIndex(); block < count; block += GridSize()) {
+    // The last queries, which have most keys where attention is causal, first.
+    const std::int64_t t0 = (tiles - 1 - block % tiles) * Tile::kRows;
+    const std::int64_t h = block / tiles % shape.heads;
+    const std::int64_t b = block / tiles / shape.heads;
+    const std::int64_t kv_head = h / shape.group;
+    const std::int64_t rows = Min<std::int64_t>(shape.queries - t0, Tile::kRows);
+    const std::int64_t t = t0 + Tile::Row();  // this lane's first query
+
+    Vec<C, kRows> delta{};
+    C lse[kRows] = {};
+    for (int i = 0; i < kRows; ++i) {
+      if (Tile::Row() + i >= rows) continue;
+      const S* grad_out = args.grad_out.At(b, h, t + i);
+      const S* out = args.out.At(b, h, t + i);
+      for (std::int64_t x = ThreadIndex() % Tile::kGroup; x < shape.head_size; x += Tile::kGroup)
+        delta[i] += ToCompute(Load(grad_out + x)) * ToCompute(Load(out + x));
+      lse[i] = Load(args.lse.At(b, h, t + i));
+    }
+    delta = ReduceGroup<Tile::kGroup>(delta, RowSum());
+    for (int i = 0; i < kRows; ++i) {
+      if (ThreadIndex() % Tile::kGroup == 0 && Tile::Row() + i < rows)
+        Store(args.delta.At(b, h, t + i), delta[i]);
+    }
+
+    typename Tile::Sums sums = {};
+    const HeadRange first = shape.VisibleKeys(t0);
+    const HeadRange last = shape.VisibleKeys(t0 + rows - 1);
+    for (std::int64_t s0 = first.begin; s0 < last.end; s0 += Tile::kColumns) {
+      const std::int64_t columns = last.end - s0;
+      typename Tile::Weights weights = {};
+      typename Tile::Weights grads = {};
+      Tile::Multiply(weights, staging, args.q.At(b, h, t0), args.q.row, rows,
+                     args.k.At(b, kv_head, s0), args.k.row, columns, shape.head_size, args.vector);
+      Tile::Multiply(grads, staging, args.grad_out.At(b, h, t0), args.grad_out.row, rows,
+                     args.v.At(b, kv_head, s0), args.v.row, columns, shape.head_size, args.vector);
+      const std::int64_t s = s0 + Tile::Column();
+      for (int i = 0; i < kRows; ++i) {
+        if (shape.dropout.enabled()) {
+          C factors[kColumns];
+          const std::int64_t row = (b * shape.heads + h) * shape.queries + t + i;
+          shape.dropout.Factors(row * shape.keys + s, factors);
+          for (int j = 0; j < kColumns; ++j)
+            grads[i][j] *= factors[j];
+        }
+        const HeadRange visible = shape.VisibleKeys(t + i);
+        for (int j = 0; j < kColumns; ++j) {
+          const bool seen = s + j >= visible.begin && s + j < visible.end;
+          const C weight = Exp(weights[i][j] * scale - lse[i]);
+          grads[i][j] = seen ? weight * (grads[i][j] - delta[i]) * scale : C(0);
+        }
+      }
+      Tile::PutWeights(shared_grads, grads);
+      Tile::Accumulate(sums, staging, shared_grads, args.k.At(b, kv_head, s0), args.k.row, columns,
+                       shape.head_size, args.vector);
+    }
+    Tile::Write(sums, args.grad_q.At(b, h, t0), args.grad_q.row, rows, shape.head_size,
+                args.vector);
+  }
+}
+
+}  // namespace
+
+template <typename S>
+void AttentionQueryGradients(const Context& context, const AttentionGradients<S>& args) {
+  DispatchHeadSize(args.shape.head_size, [&](auto bound) {
+    constexpr int kHeadSize = decltype(bound)::value;
+    using Tile = AttentionTile<S, kHeadSize>;
+    const std::int64_t tiles = (args.shape.queries + Tile::kRows - 1) / Tile::kRows;
+    Launch(context, Rows(args.shape.batch * args.shape.heads * tiles, Tile::kThreads),
+           QueryGradientsKernel<S, kHeadSize>, args);
+  });
+}
+
+template void AttentionQueryGradients(const Context&, const AttentionGradients<float>&);
+template void AttentionQueryGradients(const Context&, const AttentionGradients<double>&);
+template void AttentionQueryGradients(const Context&, const AttentionGradients<Float16>&);
+template void AttentionQueryGradients(const Context&, const AttentionGradients<BFloat16>&);
+
+}  // namespace infini_train::simt

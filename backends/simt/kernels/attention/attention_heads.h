@@ -1,0 +1,146 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "backends/simt/dialect.h"
+#include "backends/simt/tile.h"
+#include "infini_train/core/error.h"
+#include "infini_train/core/philox.h"
+#include "infini_train/core/tensor.h"
+#include "infini_train/ops/params.h"
+
+namespace infini_train::simt {
+
+inline constexpr std::int64_t kMaxHeadSize = 256;
+
+/// The rows of a [B, H, T, D] tensor, or the elements of a [B, H, T] one.
+template <typename T>
+struct HeadRows {
+  HeadRows() = default;
+  explicit HeadRows(const Tensor& x)
+      : data(x.data<std::remove_const_t<T>>()),
+        batch(x.strides()[0]),
+        head(x.strides()[1]),
+        row(x.strides()[2]) {}
+
+  SIMT_DEVICE T* At(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    return data + b * batch + h * head + t * row;
+  }
+
+  T* data = nullptr;
+  std::int64_t batch = 0, head = 0, row = 0;
+};
+
+/// A half-open range of keys or queries; empty where end <= begin.
+struct HeadRange {
+  std::int64_t begin, end;
+};
+
+/// Which attention weights are dropped: the element rule of AttentionParams.
+struct AttentionDropout {
+  explicit AttentionDropout(const AttentionParams& params)
+      : seed(params.dropout_state.seed),
+        offset(params.dropout_state.offset),
+        threshold(static_cast<std::uint32_t>(std::ceil(params.dropout_p * 0x1p24))),
+        keep(1.0 / (1.0 - params.dropout_p)) {}
+
+  SIMT_DEVICE bool enabled() const { return threshold > 0; }
+
+  /// Factors (0 or 1 / (1 - p)) of kCount elements in a row, the first at `element`.
+  template <int kCount, typename C>
+  SIMT_DEVICE void Factors(std::int64_t element, C (&factors)[kCount]) const {
+    std::uint32_t words[4] = {};
+    for (int i = 0; i < kCount; ++i) {
+      const int word = static_cast<int>((element + i) & 3);
+      if (i == 0 || word == 0) {
+        const auto block = Philox4x32(seed, offset, static_cast<std::uint64_t>(element + i) >> 2);
+        for (int j = 0; j < 4; ++j)
+          words[j] = block[j];
+      }
+      // UniformFromBits(w) < p where its 24 bits, an integer, are less than p 2^24.
+      factors[i] = (Select(words, word) >> 8) < threshold ? C(0) : static_cast<C>(keep);
+    }
+  }
+
+  std::uint64_t seed, offset;
+  std::uint32_t threshold;
+  double keep;
+
+ private:
+  // Without an index that would move the words out of registers.
+  SIMT_DEVICE static std::uint32_t Select(const std::uint32_t (&words)[4], int i) {
+    const std::uint32_t low = (i & 1) != 0 ? words[1] : words[0];
+    const std::uint32_t high = (i & 1) != 0 ? words[3] : words[2];
+    return (i & 2) != 0 ? high : low;
+  }
+};
+
+/// The sizes of an attention op, and which query sees which key.
+struct AttentionShape {
+  AttentionShape(const Tensor& q, const Tensor& k, const AttentionParams& params)
+      : batch(q.size(0)),
+        heads(q.size(1)),
+        kv_heads(k.size(1)),
+        queries(q.size(2)),
+        keys(k.size(2)),
+        head_size(q.size(3)),
+        group(kv_heads == 0 ? 1 : heads / kv_heads),
+        window(params.sliding_window),
+        causal(params.causal),
+        scale(params.scale),
+        dropout(params) {
+    if (head_size > kMaxHeadSize) {
+      throw Error("Attention: expected a head size of at most " + std::to_string(kMaxHeadSize) +
+                  ", got " + std::to_string(head_size));
+    }
+  }
+
+  /// The keys that query t sees. Both bounds grow with t.
+  SIMT_DEVICE HeadRange VisibleKeys(std::int64_t t) const {
+    const std::int64_t last = causal ? Min<std::int64_t>(keys, t + 1 + keys - queries) : keys;
+    return {window > 0 ? Max<std::int64_t>(0, last - window) : 0, last};
+  }
+  /// The queries that may see any of the keys in [first, last].
+  SIMT_DEVICE HeadRange QueriesOf(std::int64_t first, std::int64_t last) const {
+    if (!causal) return {0, window > 0 && last < keys - window ? std::int64_t{0} : queries};
+    const std::int64_t shift = queries - keys;
+    return {Max<std::int64_t>(0, first + shift),
+            window > 0 ? Min<std::int64_t>(queries, last + shift + window) : queries};
+  }
+
+  std::int64_t batch, heads, kv_heads, queries, keys, head_size;
+  std::int64_t group;  ///< query heads of a key/value head
+  std::int64_t window;
+  bool causal;
+  double scale;
+  AttentionDropout dropout;
+};
+
+/// Whether all rows of [.., D] tensors of one element type may be read in vectors of `width`.
+inline bool HaveAlignedRows(int width, std::initializer_list<const Tensor*> tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [=](const Tensor* x) {
+    const std::size_t bytes = width * SizeOf(x->dtype());
+    bool aligned = reinterpret_cast<std::uintptr_t>(x->raw_data()) % bytes == 0;
+    for (int i = 0; i < x->rank() - 1; ++i)
+      aligned = aligned && x->strides()[i] % width == 0;
+    return aligned && x->size(-1) % width == 0;
+  });
+}
+
+/// Calls `body(std::integral_constant<int, bound>)`: the bound, 64, 128 or 256, that kernels are
+/// compiled for and that the head size does not exceed.
+template <typename Body>
+void DispatchHeadSize(std::int64_t head_size, const Body& body) {
+  if (head_size <= 64) {
+    body(std::integral_constant<int, 64>{});
+  } else if (head_size <= 128) {
+    body(std::integral_constant<int, 128>{});
+  } else {
+    body(std::integral_constant<int, 256>{});
+  }
+}
+
+}  // namespace infini_train::simt
