@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "backends/simt/dialect.h"
+#include "infini_train/core/tensor.h"
+#include "infini_train/ops/dispatch.h"
+
+namespace infini_train::simt {
+namespace {
+
+// Rows of logits held at once, and logits: enough rows that the products keep a chip busy.
+constexpr std::int64_t kMaxRowsPerChunk = 1024;
+constexpr std::int64_t kLogitsPerChunk = 64 * 1024 * 1024;
+
+// The rows of x whose target counts, zeros in place of the others: these have a gradient of 0 at
+// their logits, but would make NaN of it in the weight's gradient if they hold infinity or NaN.
+template <typename S, typename I>
+SIMT_KERNEL void MaskRowsKernel(S* out, const S* x, const I* targets, std::int64_t ignore_index,
+                                std::int64_t rows, std::int64_t columns) {
+  for (std::int64_t i = GlobalThreadIndex(); i < rows * columns; i += GlobalThreadCount()) {
+    const bool ignored = static_cast<std::int64_t>(Load(targets + i / columns)) == ignore_index;
+    Store(out + i, ignored ? FromCompute<S>(ComputeType<S>(0)) : Load(x + i));
+  }
+}
+
+// loss = scale * sum of losses, by one block.
+template <typename C>
+SIMT_KERNEL void SumLossesKernel(C* loss, const C* losses, std::int64_t count, double scale) {
+  double sum = 0;
+  for (std::int64_t i = ThreadIndex(); i < count; i += BlockSize())
+    sum += static_cast<double>(Load(losses + i));
+  const double total = ReduceBlock(sum, SumOp(), 0.0);
+  if (ThreadIndex() == 0) Store(loss, static_cast<C>(total * scale));
+}
+
+Tensor Rows(const Tensor& x, std::int64_t begin, std::int64_t count) {
+  Dims shape = x.shape();
+  shape[0] = count;
+  return x.AsStrided(shape, x.strides(), x.offset() + begin * x.strides()[0]);
+}
+
+Tensor Transpose(const Tensor& x) {
+  return x.AsStrided({x.size(1), x.size(0)}, {x.strides()[1], x.strides()[0]}, x.offset());
+}
+
+/// The op, a chunk of rows at a time.
+class LinearCrossEntropyRun {
+ public:
+  LinearCrossEntropyRun(const Context& context, Tensor& grad_hidden, Tensor& grad_weight,
+                        const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                        std::int64_t ignore_index, double scale)
+      : context_(context),
+        grad_hidden_(grad_hidden),
+        grad_weight_(grad_weight),
+        hidden_(hidden),
+        weight_(weight),
+        targets_(targets),
+        ignore_index_(ignore_index),
+        scale_(scale),
+        stat_(hidden.dtype() == DataType::kFloat64 ? DataType::kFloat64 : DataType::kFloat32) {}
+
+  void Run(Tensor& loss) {
+    const std::int64_t count = hidden_.size(0);
+    const std::int64_t vocab_size = weight_.size(0);
+    const std::int64_t most = std::clamp<std::int64_t>(
+        kLogitsPerChunk / std::max<std::int64_t>(1, vocab_size), 1, kMaxRowsPerChunk);
+    const std::int64_t chunks = (count + most - 1) / most;
+    losses_ = Empty({count}, stat_);
+    if (chunks == 0) {
+      if (grad_weight_.defined()) Call<op::Fill>(grad_weight_, Scalar(0.0));
+    } else {
+      Allocate((count + chunks - 1) / chunks, chunks > 1);
+    }
+    for (std::int64_t begin = 0; begin < count; begin += rows_)
+      RunChunk(begin, std::min(rows_, count - begin));
+    if (weight_sums_.defined() && !weight_sums_.IsSameAs(grad_weight_))
+      Call<op::Copy>(grad_weight_, weight_sums_);
+    DispatchFloating("LinearCrossEntropy", stat_, [&](auto tag) {
+      using C = typename decltype(tag)::type;
+      if constexpr (std::is_same_v<C, ComputeType<C>>) {
+        Launch(context_, Geometry{.block = 1024}, SumLossesKernel<C>, loss.data<C>(),
+               losses_.data<C>(), count, scale_);
+      }
+    });
+  }
+
+ private:
+  Tensor Empty(const Dims& shape, DataType dtype) const {
+    return Tensor::Empty(shape, dtype, context_.device);
+  }
+  bool HasBackward() const { return grad_hidden_.defined() || grad_weight_.defined(); }
+
+  void Allocate(std::int64_t rows, bool several) {
+    rows_ = rows;
+    logits_ = Empty({rows, weight_.size(0)}, stat_);
+    lse_ = Empty({rows}, stat_);
+    if (!HasBackward()) return;
+    grad_losses_ = Empty({1}, stat_);
+    Call<op::Fill>(grad_losses_, Scalar(scale_));
+    grad_logits_ = hidden_.dtype() == stat_ ? logits_ : Empty(logits_.shape(), hidden_.dtype());
+    if (!grad_weight_.defined()) return;
+    masked_ = Empty({rows, hidden_.size(1)}, hidden_.dtype());
+    // Sums over several chunks are rounded once, at the end.
+    weight_sums_ = several && grad_weight_.dtype() != stat_ ? Empty(grad_weight_.shape(), stat_)
+                                                            : grad_weight_;
+  }
+
+  void RunChunk(std::int64_t begin, std::int64_t count) {
+    const Tensor hidden = Rows(hidden_, begin, count);
+    const Tensor targets = Rows(targets_, begin, count);
+    Tensor losses = Rows(losses_, begin, count);
+    Tensor logits = Rows(logits_, 0, count);
+    Tensor lse = Rows(lse_, 0, count);
+    Call<op::Gemm>(logits, hidden, Transpose(weight_), Tensor(), false);
+    Call<op::CrossEntropy>(losses, lse, logits, targets, ignore_index_);
+    if (!HasBackward()) return;
+
+    Tensor wide_grad = logits;
+    Tensor grad_logits = Rows(grad_logits_, 0, count);
+    Call<op::CrossEntropyBackward>(wide_grad, grad_losses_.AsStrided({count}, {0}, 0), logits, lse,
+                                   targets, ignore_index_);
+    if (grad_logits.dtype() != stat_) Call<op::Copy>(grad_logits, wide_grad);
+    if (grad_hidden_.defined()) {
+      Tensor grad_hidden = Rows(grad_hidden_, begin, count);
+      Call<op::Gemm>(grad_hidden, grad_logits, weight_, Tensor(), false);
+    }
+    if (grad_weight_.defined()) {
+      const Tensor masked = Rows(masked_, 0, count);
+      MaskRows(masked, hidden, targets);
+      Call<op::Gemm>(weight_sums_, Transpose(grad_logits), masked, Tensor(), begin > 0);
+    }
+  }
+
+  void MaskRows(const Tensor& out, const Tensor& x, const Tensor& targets) const {
+    DispatchFloating("LinearCrossEntropy", x.dtype(), [&](auto tag) {
+      DispatchIndex("LinearCrossEntropy", targets.dtype(), [&](auto index_tag) {
+        using S = typename decltype(tag)::type;
+        using I = typename decltype(index_tag)::type;
+        Launch(context_, Linear(x.numel()), MaskRowsKernel<S, I>, out.data<S>(), x.data<S>(),
+               targets.data<I>(), ignore_index_, x.size(0), x.size(1));
+      });
+    });
+  }
+
+  const Context& context_;
+  Tensor& grad_hidden_;
+  Tensor& grad_weight_;
+  const Tensor& hidden_;
+  const Tensor& weight_;
+  const Tensor& targets_;
+  const std::int64_t ignore_index_;
+  const double scale_;
+  const DataType stat_;
+  std::int64_t rows_ = 1;
+  Tensor losses_;       // [N]
+  Tensor logits_;       // [rows, V], then its gradient, both in the type of sums
+  Tensor lse_;          // [rows]
+  Tensor grad_losses_;  // one element: scale
+  Tensor grad_logits_;  // [rows, V] in hidden's type; logits_ where that is the type of sums
+  Tensor masked_;       // [rows, C]
+  Tensor weight_sums_;  // [V, C]
+};
+
+void LinearCrossEntropy(const Context& context, Tensor& loss, Tensor& grad_hidden,
+                        Tensor& grad_weight, const Tensor& hidden, const Tensor& weight,
+                        const Tensor& targets, std::int64_t ignore_index, double scale) {
+  LinearCrossEntropyRun(context, grad_hidden, grad_weight, hidden, weight, targets, ignore_index,
+                        scale)
+      .Run(loss);
+}
+
+}  // namespace
+
+SIMT_REGISTER_KERNEL(LinearCrossEntropy, &LinearCrossEntropy);
+
+}  // namespace infini_train::simt
