@@ -17,6 +17,8 @@ namespace {
 using Runtime = infini::rt::runtime::Runtime<infini::rt::Device::Type::kCpu>;
 namespace rt = infini::rt::runtime;
 
+constinit LaunchHooks hooks;
+
 std::string_view NameOf(OpId op) {
   return op == OpId::kCount ? "a kernel" : GetOpInfo(op).name;
 }
@@ -24,7 +26,10 @@ std::string_view NameOf(OpId op) {
 /// The launch as a kernel of the runtime.
 rt::Error RunLaunch(const void* packet) {
   const auto& launched = *static_cast<const Launched*>(packet);
-  if (const std::optional<std::string> fault = RunGrid(launched)) {
+  if (hooks.begin != nullptr) hooks.begin();
+  const std::optional<std::string> fault = RunGrid(launched);
+  if (hooks.end != nullptr) hooks.end();
+  if (fault) {
     KeepFault(fmt::format("device fault in {}: {}", NameOf(launched.op), *fault));
     return rt::kErrorLaunchFailure;
   }
@@ -58,7 +63,19 @@ void Check(rt::Error error, OpId op) {
   throw Error(fmt::format("launch of {}: {}", NameOf(op), rt::GetErrorString(error)));
 }
 
+/// Waits for the stream, unless a graph captures it.
+rt::Error Await(rt::Stream stream) {
+  rt::StreamCaptureStatus status = rt::kStreamCaptureStatusNone;
+  const rt::Error error = Runtime::StreamIsCapturing(stream, &status);
+  if (error != rt::kSuccess || status != rt::kStreamCaptureStatusNone) return error;
+  return Runtime::StreamSynchronize(stream);
+}
+
 }  // namespace
+
+void SetLaunchHooks(const LaunchHooks& new_hooks) {
+  hooks = new_hooks;
+}
 
 void Enqueue(const Context& context, const Launched& packet, std::size_t bytes) {
   CheckGeometry(packet);
@@ -69,8 +86,9 @@ void Enqueue(const Context& context, const Launched& packet, std::size_t bytes) 
   Check(Runtime::GetDevice(&current), packet.op);
   const int wanted = context.device.index();
   if (current != wanted) Check(Runtime::SetDevice(wanted), packet.op);
-  const rt::Error error =
-      Runtime::LaunchKernel(&RunLaunch, &packet, bytes, static_cast<rt::Stream>(context.stream));
+  const auto stream = static_cast<rt::Stream>(context.stream);
+  rt::Error error = Runtime::LaunchKernel(&RunLaunch, &packet, bytes, stream);
+  if (error == rt::kSuccess && hooks.begin != nullptr) error = Await(stream);
   if (current != wanted) Runtime::SetDevice(current);
   Check(error, packet.op);
 }

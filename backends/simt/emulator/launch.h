@@ -59,6 +59,15 @@ struct Packet : Launched {
   }
 };
 
+/// Called before and after every launch's blocks by the thread that runs them, for a provider that
+/// watches its memory. With hooks, a launch that no graph captures is over when the call returns.
+struct LaunchHooks {
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
+};
+/// Not while kernels run.
+void SetLaunchHooks(const LaunchHooks& hooks);
+
 /// Checks the geometry and puts the launch into the stream. `bytes` is the size of the packet.
 void Enqueue(const Context& context, const Launched& packet, std::size_t bytes);
 
