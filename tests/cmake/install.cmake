@@ -1,5 +1,9 @@
-# cmake -DBUILD_DIR= -DPREFIX= -P install.cmake: installs a built framework into a fresh prefix.
+# cmake -DBUILD_DIR= -DPREFIX= -DCOMPONENTS= -P install.cmake
+#
+# Installs a built framework, or more of a build, into a fresh prefix.
 
 file(REMOVE_RECURSE "${PREFIX}")
-execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${PREFIX}" --component InfiniTrain
-                COMMAND_ERROR_IS_FATAL ANY)
+foreach(component IN LISTS COMPONENTS)
+  execute_process(COMMAND "${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${PREFIX}" --component ${component}
+                  COMMAND_ERROR_IS_FATAL ANY)
+endforeach()

@@ -2,15 +2,14 @@
 
 include_guard(GLOBAL)
 
-cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH infinitrain_simt_dir)
-
 # infinitrain_simt_kernels(<out-var> [EXCLUDE <file-stem>...])
 #
 # The sources of the shared kernels, which a provider compiles with its device compiler. It leaves out
 # those that it replaces by kernels of its own.
 function(infinitrain_simt_kernels out_var)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "EXCLUDE")
-  file(GLOB sources CONFIGURE_DEPENDS "${infinitrain_simt_dir}/kernels/*/*.cc")
+  cmake_path(GET CMAKE_CURRENT_FUNCTION_LIST_DIR PARENT_PATH simt)
+  file(GLOB sources CONFIGURE_DEPENDS "${simt}/kernels/*/*.cc")
   set(excluded "${ARG_EXCLUDE}")
   foreach(source IN LISTS sources)
     cmake_path(GET source STEM stem)
@@ -38,7 +37,8 @@ function(infinitrain_add_simt_emulator)
   find_package(fmt CONFIG REQUIRED)
   find_package(Threads REQUIRED)
   set(sources block_runner fault fiber grid launch options race_detector shared_memory)
-  list(TRANSFORM sources REPLACE "(.+)" "${infinitrain_simt_dir}/emulator/\\1.cc")
+  cmake_path(GET CMAKE_CURRENT_FUNCTION_LIST_DIR PARENT_PATH simt)
+  list(TRANSFORM sources REPLACE "(.+)" "${simt}/emulator/\\1.cc")
   add_library(infini_train_simt_emulator STATIC ${sources})
   set_target_properties(infini_train_simt_emulator PROPERTIES
     POSITION_INDEPENDENT_CODE ON OPTIMIZE_DEPENDENCIES ON CXX_EXTENSIONS OFF
