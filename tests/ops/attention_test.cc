@@ -271,6 +271,30 @@ TEST_P(AttentionTest, ManyKeys) {
   Check({1, 1, 1, 1100, 1100, 4, DataType::kFloat32, Causal(0.3, 100)});
 }
 
+// A long cache, and more rows than a grid of the emulator has blocks.
+TEST_P(AttentionTest, Generation) {
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (const std::int64_t t : {1, 4}) {
+      Check({1, 4, 2, t, 1000, 16, dtype, Causal()});
+      Check({1, 2, 2, t, 65, 33, dtype, Causal(0.3, 64)});
+    }
+  }
+  constexpr std::int64_t kRows = 66'000;
+  const auto make = [](std::int64_t length, std::uint64_t seed) {
+    return MakeTensor(device(), DataType::kFloat32, {kRows, 1, length, 1},
+                      RandomValues(kRows * length, -1, 1, seed));
+  };
+  const Tensor q = make(1, 1), k = make(2, 2), v = make(2, 3);
+  Tensor out = test::MakeOutput(device(), DataType::kFloat32, {kRows, 1, 1, 1});
+  Tensor lse = test::MakeOutput(device(), DataType::kFloat32, {kRows, 1, 1});
+  Call<op::Attention>(out, lse, q, k, v, Causal());
+  const Expected expected =
+      Reference({kRows, 1, 1, 1, 2, 1, DataType::kFloat32, Causal()}, ToDoubles(q), ToDoubles(k),
+                ToDoubles(v), std::vector<double>(kRows, 0.0));
+  ExpectClose(out, expected.out.values, {.operations = 30}, expected.out.scales);
+  ExpectClose(lse, expected.lse, {.operations = 30, .scale = 1});
+}
+
 TEST_P(AttentionTest, Dropout) {
   for (const DataType dtype : test::kFloatingTypes) {
     Check({2, 2, 1, 50, 50, 8, dtype, Causal(0.3, 0, 0.25)});

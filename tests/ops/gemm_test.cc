@@ -132,6 +132,31 @@ TEST_P(GemmTest, ShapesAroundTheSizesOfTiles) {
   }
 }
 
+// Around the widths of warps, and the vocabularies of GPT-2 and LLaMA 3.
+TEST_P(GemmTest, WidthsThatBreakThings) {
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (const std::int64_t m : {31, 32, 33, 63, 64, 65})
+      Check({m, 96 - m / 2, m + 1, dtype, dtype, {}, Layout::kTransposed, {}, true});
+    Check({3, 50257, 2, dtype, DataType::kFloat32, {}, Layout::kTransposed});
+    Check({2, 128256, 1, dtype, dtype});
+    Check({1000, 1, 65, dtype, dtype, {}, {}, {}, true});
+    Check({20, 65, 1000, dtype, dtype, Layout::kTransposed});
+  }
+}
+
+// More products than a grid of the emulator has blocks.
+TEST_P(GemmTest, ManySmallProducts) {
+  constexpr std::int64_t kCount = 66'000;
+  const Tensor a =
+      MakeTensor(device(), DataType::kFloat32, {kCount, 1, 2}, RandomValues(kCount * 2, -1, 1, 1));
+  const Tensor b =
+      MakeTensor(device(), DataType::kFloat32, {kCount, 2, 1}, RandomValues(kCount * 2, -1, 1, 2));
+  Tensor out = MakeOutput(device(), DataType::kFloat32, {kCount, 1, 1});
+  Call<op::Gemm>(out, a, b, Tensor(), false);
+  const Product expected = Reference(a, b, {}, {});
+  ExpectClose(out, expected.values, {.operations = 4}, expected.scales);
+}
+
 // Blocks of depth, of rows, and several passes over the depth.
 TEST_P(GemmTest, LongSums) {
   for (const DataType dtype : test::kFloatingTypes) {

@@ -214,6 +214,60 @@ TEST_P(OptimizerTest, AdamWTakesAThousandSteps) {
   }
 }
 
+// More tensors than a kernel takes at once, none of them aligned as the one before.
+TEST_P(OptimizerTest, ManySmallSlices) {
+  constexpr std::size_t kCount = 400;
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    SCOPED_TRACE(ToString(dtype));
+    std::int64_t total = 0;
+    for (std::size_t k = 0; k < kCount; ++k)
+      total += static_cast<std::int64_t>(k % 13);
+    const auto slices = [&](DataType type, double low, std::uint64_t seed) {
+      const Tensor all = MakeTensor(device(), type, {total}, RandomValues(total, low, 1, seed));
+      std::vector<Tensor> result;
+      std::int64_t begin = 0;
+      for (std::size_t k = 0; k < kCount; ++k) {
+        const auto size = static_cast<std::int64_t>(k % 13);
+        result.push_back(all.AsStrided({size}, {1}, begin));
+        begin += size;
+      }
+      return result;
+    };
+    std::vector<Tensor> params = slices(dtype, -1, 1);
+    const std::vector<Tensor> grads = slices(dtype, -1, 2);
+    std::vector<Tensor> first = slices(DataType::kFloat32, -1, 3);
+    std::vector<Tensor> second = slices(DataType::kFloat32, 0.01, 4);
+    std::vector<std::vector<double>> expected;
+    double squares = 0;
+    for (std::size_t k = 0; k < kCount; ++k) {
+      expected.push_back(ToDoubles(params[k]));
+      const std::vector<double> g = ToDoubles(grads[k]), m = ToDoubles(first[k]),
+                                v = ToDoubles(second[k]);
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        squares += g[i] * g[i];
+        expected[k][i] -= 0.1 * (0.9 * m[i] + 0.1 * g[i]) /
+                          (std::sqrt(0.999 * v[i] + 0.001 * g[i] * g[i]) + 1e-8);
+      }
+    }
+    Call<op::AdamW>(MutableTensorList(params), TensorList(grads), MutableTensorList(first),
+                    MutableTensorList(second), MutableTensorList(), Scalars({0.1, 1, 1, 1}),
+                    AdamWParams{.weight_decay = 0});
+    for (std::size_t k = 0; k < kCount; ++k)
+      ExpectClose(params[k], expected[k], {.operations = 16, .scale = 2});
+
+    Tensor norm = MakeOutput(device(), DataType::kFloat32, {});
+    Call<op::GlobalNorm>(norm, TensorList(grads));
+    ExpectClose(norm, {std::sqrt(squares)}, {});
+    const std::vector<double> before = ToDoubles(grads.back());
+    std::vector<Tensor> scaled = grads;
+    Call<op::ScaleAll>(MutableTensorList(scaled),
+                       MakeTensor(device(), DataType::kFloat32, {}, {0.5}));
+    Call<op::GlobalNorm>(norm, TensorList(scaled));
+    ExpectClose(norm, {0.5 * std::sqrt(squares)}, {});
+    EXPECT_EQ(ToDoubles(grads.back())[0], 0.5 * before[0]);
+  }
+}
+
 TEST_P(OptimizerTest, Sgd) {
   const double lr = 0.05;
   const double factor = 0.5;

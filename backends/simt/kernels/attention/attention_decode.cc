@@ -125,16 +125,16 @@ SIMT_KERNEL void DecodeKernel(Arguments<S> args) {
     }
     SyncBlock();
     C all_max = -kInfinity;
+    C weights[kGroups];  // of the groups' sums
     for (int g = 0; g < kGroups; ++g) {
-      const C group_max = shared_max[g];
-      if (group_max > all_max) all_max = group_max;
+      weights[g] = shared_max[g];
+      if (weights[g] > all_max) all_max = weights[g];
     }
-    const C shift = all_max == -kInfinity ? C(0) : all_max;
     C all_total = 0;
     for (int g = 0; g < kGroups; ++g) {
-      const C group_max = shared_max[g];
       const C group_total = shared_total[g];
-      all_total += group_total * Exp(group_max - shift);
+      weights[g] = Exp(weights[g] - (all_max == -kInfinity ? C(0) : all_max));
+      all_total += group_total * weights[g];
     }
     const C factor = all_total == C(0) ? C(0) : C(1) / all_total;
     S* out = args.out.At(b, h, t);
@@ -142,8 +142,7 @@ SIMT_KERNEL void DecodeKernel(Arguments<S> args) {
       C sum = 0;
       for (int g = 0; g < kGroups; ++g) {
         const C group_sum = shared_sums[g * kHeadSize + x];
-        const C group_max = shared_max[g];
-        sum += group_sum * Exp(group_max - shift);
+        sum += group_sum * weights[g];
       }
       Store(out + x, FromCompute<S>(sum * factor));
     }
