@@ -24,6 +24,8 @@ struct Launched {
 /// Arguments of a kernel one after another, trivially copyable unlike a tuple.
 template <typename... P>
 struct Pack {
+  static Pack Of() { return {}; }
+
   template <typename Kernel, typename... Unpacked>
   void Apply(Kernel kernel, const Unpacked&... unpacked) const {
     kernel(unpacked...);
@@ -34,19 +36,13 @@ struct Pack<Head, Tail...> {
   Head head;
   Pack<Tail...> tail;
 
+  static Pack Of(Head head, Tail... tail) { return {head, Pack<Tail...>::Of(tail...)}; }
+
   template <typename Kernel, typename... Unpacked>
   void Apply(Kernel kernel, const Unpacked&... unpacked) const {
     tail.Apply(kernel, unpacked..., head);
   }
 };
-
-inline Pack<> MakePack() {
-  return {};
-}
-template <typename Head, typename... Tail>
-Pack<Head, Tail...> MakePack(Head head, Tail... tail) {
-  return {head, MakePack(tail...)};
-}
 
 template <typename... P>
 struct Packet : Launched {
@@ -68,6 +64,21 @@ struct LaunchHooks {
 /// Not while kernels run.
 void SetLaunchHooks(const LaunchHooks& hooks);
 
+/// A launch of `kernel`, whose arguments are converted to its parameters.
+template <typename... P, typename... A>
+Packet<P...> MakePacket(OpId op, const Geometry& geometry, void (*kernel)(P...), A&&... arguments) {
+  static_assert(sizeof...(P) == sizeof...(A), "the kernel takes another number of arguments");
+  static_assert((!std::is_reference_v<P> && ...), "kernels take their arguments by value");
+  static_assert((std::is_trivially_copyable_v<P> && ...),
+                "arguments of kernels are trivially copyable");
+  static_assert((sizeof(P) + ... + 0) <= kMaxArgumentBytes,
+                "the arguments of a kernel take at most 4096 bytes");
+  return {{&Packet<P...>::RunLane, op, geometry},
+          kernel,
+          Pack<std::remove_const_t<P>...>::Of(
+              static_cast<std::remove_const_t<P>>(std::forward<A>(arguments))...)};
+}
+
 /// Checks the geometry and puts the launch into the stream. `bytes` is the size of the packet.
 void Enqueue(const Context& context, const Launched& packet, std::size_t bytes);
 
@@ -79,17 +90,8 @@ void Enqueue(const Context& context, const Launched& packet, std::size_t bytes);
 template <typename... P, typename... A>
 void Launch(const Context& context, const Geometry& geometry, void (*kernel)(P...),
             A&&... arguments) {
-  static_assert(sizeof...(P) == sizeof...(A), "the kernel takes another number of arguments");
-  static_assert((std::is_trivially_copyable_v<P> && ...),
-                "arguments of kernels are trivially copyable");
-  static_assert((!std::is_reference_v<P> && ...), "kernels take their arguments by value");
-  emulator::Packet<P...> packet{
-      {&emulator::Packet<P...>::RunLane, context.op, geometry},
-      kernel,
-      emulator::MakePack<std::remove_const_t<P>...>(
-          static_cast<std::remove_const_t<P>>(std::forward<A>(arguments))...)};
-  static_assert(sizeof(packet.arguments) <= kMaxArgumentBytes,
-                "the arguments of a kernel take at most 4096 bytes");
+  const auto packet =
+      emulator::MakePacket(context.op, geometry, kernel, std::forward<A>(arguments)...);
   emulator::Enqueue(context, packet, sizeof(packet));
 }
 
