@@ -6,42 +6,42 @@
 
 namespace infini_train {
 
-/// IEEE 754 binary16 storage on the host. Arithmetic happens in float: read with the conversion
+/// IEEE 754 binary16 storage. Arithmetic happens in float: read with the conversion
 /// operator, write with the converting constructor (round to nearest even, overflow to infinity).
 struct Float16 {
   std::uint16_t bits = 0;
 
-  Float16() = default;
-  Float16(float value);    // NOLINT(google-explicit-constructor): a storage type of float
-  operator float() const;  // NOLINT(google-explicit-constructor)
+  constexpr Float16() = default;
+  constexpr Float16(float value);    // NOLINT(google-explicit-constructor): a storage type of float
+  constexpr operator float() const;  // NOLINT(google-explicit-constructor)
 };
 
-/// The upper half of a binary32 on the host. Rounds to nearest even; NaN stays NaN.
+/// The upper half of a binary32. Rounds to nearest even; NaN stays NaN.
 struct BFloat16 {
   std::uint16_t bits = 0;
 
-  BFloat16() = default;
-  BFloat16(float value);   // NOLINT(google-explicit-constructor): a storage type of float
-  operator float() const;  // NOLINT(google-explicit-constructor)
+  constexpr BFloat16() = default;
+  constexpr BFloat16(float value);   // NOLINT(google-explicit-constructor): a storage type of float
+  constexpr operator float() const;  // NOLINT(google-explicit-constructor)
 };
 
 static_assert(sizeof(Float16) == 2 && sizeof(BFloat16) == 2);
 static_assert(std::is_trivially_copyable_v<Float16> && std::is_trivially_copyable_v<BFloat16>);
 
-// Branch-free, so that loops over them vectorise.
+// Branch-free, so that loops over them vectorise; constexpr, so that device compilers take them.
 
-inline BFloat16::BFloat16(float value) {
+constexpr BFloat16::BFloat16(float value) {
   const auto raw = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (raw + 0x7FFFu + ((raw >> 16) & 1u)) >> 16;
   const std::uint32_t quiet_nan = (raw >> 16) | 0x40u;
   bits = static_cast<std::uint16_t>((raw & 0x7FFFFFFFu) > 0x7F800000u ? quiet_nan : rounded);
 }
 
-inline BFloat16::operator float() const {
+constexpr BFloat16::operator float() const {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-inline Float16::Float16(float value) {
+constexpr Float16::Float16(float value) {
   const auto raw = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (raw >> 16) & 0x8000u;
   const std::uint32_t magnitude = raw & 0x7FFFFFFFu;
@@ -56,7 +56,7 @@ inline Float16::Float16(float value) {
   bits = static_cast<std::uint16_t>(sign | result);
 }
 
-inline Float16::operator float() const {
+constexpr Float16::operator float() const {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
   const std::uint32_t magnitude = bits & 0x7FFFu;
   const std::uint32_t normal = (magnitude << 13) + (112u << 23);

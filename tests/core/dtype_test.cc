@@ -99,6 +99,11 @@ void CheckRandomFloats(const Format& format) {
   }
 }
 
+// Compilers for devices take constexpr functions as their own.
+static_assert(static_cast<float>(BFloat16(1.5f)) == 1.5f);
+static_assert(static_cast<float>(Float16(0x1p-24f)) == 0x1p-24f &&
+              Float16(65520.0f).bits == 0x7C00);
+
 TEST(Float16, ConvertsEveryBitPattern) {
   CheckEveryBitPattern<Float16>(kHalf);
 }
