@@ -28,6 +28,7 @@ SIMT_HOST_DEVICE constexpr T FromCompute(std::type_identity_t<ComputeType<T>> va
     return std::name(x);                                                     \
   }
 SIMT_UNARY_FUNCTION(Exp, exp)
+SIMT_UNARY_FUNCTION(Expm1, expm1)
 SIMT_UNARY_FUNCTION(Log, log)
 SIMT_UNARY_FUNCTION(Log1p, log1p)
 SIMT_UNARY_FUNCTION(Sqrt, sqrt)
