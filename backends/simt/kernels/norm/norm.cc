@@ -1,0 +1,123 @@
+#include "backends/simt/kernels/norm/norm_row.h"
+
+namespace infini_train::simt {
+namespace {
+
+template <typename T, int N>
+struct SumElements {
+  ComputeType<T> sum = 0;
+
+  SIMT_DEVICE void operator()(std::int64_t, const Vec<T, N>& x) {
+    ComputeType<T> part = 0;
+    for (int k = 0; k < N; ++k)
+      part += ToCompute(x[k]);
+    sum += part;
+  }
+};
+
+template <typename T, int N>
+struct SumSquares {
+  ComputeType<T> mean;
+  ComputeType<T> sum = 0;
+
+  SIMT_DEVICE void operator()(std::int64_t, const Vec<T, N>& x) {
+    ComputeType<T> part = 0;
+    for (int k = 0; k < N; ++k) {
+      const ComputeType<T> difference = ToCompute(x[k]) - mean;
+      part += difference * difference;
+    }
+    sum += part;
+  }
+};
+
+template <typename T, int N, bool centered>
+struct WriteNormalized {
+  using C = ComputeType<T>;
+  T* out;
+  NormParameter<T> weight;
+  NormParameter<T> bias;
+  C mean;
+  C rstd;
+
+  SIMT_DEVICE void operator()(std::int64_t i, const Vec<T, N>& x) const {
+    C w[N];
+    C b[N];
+    weight.template Read<N>(i, w);
+    if constexpr (centered) bias.template Read<N>(i, b);
+    Vec<T, N> results;
+    for (int k = 0; k < N; ++k) {
+      if constexpr (centered) {
+        results[k] = FromCompute<T>((ToCompute(x[k]) - mean) * rstd * w[k] + b[k]);
+      } else {
+        results[k] = FromCompute<T>(ToCompute(x[k]) * rstd * w[k]);
+      }
+    }
+    Store(out + i, results);
+  }
+};
+
+/// LayerNorm where centered, else RMSNorm, which has neither mean nor bias. The variance is summed
+/// over differences to the mean, since the difference of two large sums would lose it.
+template <typename T, int N, typename Team, bool centered>
+SIMT_KERNEL void NormForwardKernel(T* out, ComputeType<T>* mean, ComputeType<T>* rstd, const T* x,
+                                   NormParameter<T> weight, NormParameter<T> bias,
+                                   ComputeType<T> eps, std::int64_t rows, std::int64_t hidden) {
+  using C = ComputeType<T>;
+  for (std::int64_t row = Team::First(); row < rows; row += Team::Count()) {
+    const CachedRow<Team, T, N> values(x + row * hidden, hidden);
+    C m = 0;
+    if constexpr (centered) {
+      SumElements<T, N> elements;
+      values.ForEach(elements);
+      m = Team::Reduce(elements.sum, SumOp{}, C(0)) / static_cast<C>(hidden);
+    }
+    SumSquares<T, N> squares{m};
+    values.ForEach(squares);
+    const C variance = Team::Reduce(squares.sum, SumOp{}, C(0)) / static_cast<C>(hidden);
+    const C r = C(1) / Sqrt(variance + eps);
+    if (Team::Lane() == 0) {
+      if constexpr (centered) Store(mean + row, m);
+      Store(rstd + row, r);
+    }
+    WriteNormalized<T, N, centered> write{out + row * hidden, weight, bias, m, r};
+    values.ForEach(write);
+  }
+}
+
+template <bool centered>
+void NormForward(const char* op, const Context& context, Tensor& out, Tensor* mean, Tensor& rstd,
+                 const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  if (x.numel() == 0) return;
+  const std::int64_t hidden = x.size(-1);
+  const std::int64_t rows = x.numel() / hidden;
+  DispatchFloating(op, x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = ComputeType<T>;
+    DispatchNormRows<T>(hidden, {&out, &x, &weight, &bias}, [&](auto team, auto width, int lanes) {
+      using Team = typename decltype(team)::type;
+      constexpr bool kGroups = std::is_same_v<Team, GroupTeam>;
+      Launch(context, kGroups ? GroupRows(rows) : Rows(rows, lanes),
+             &NormForwardKernel<T, width(), Team, centered>, out.data<T>(),
+             centered ? mean->data<C>() : nullptr, rstd.data<C>(), x.data<T>(),
+             NormParameter<T>::Of(weight, 1), NormParameter<T>::Of(bias, 0), static_cast<C>(eps),
+             rows, hidden);
+    });
+  });
+}
+
+void LayerNorm(const Context& context, Tensor& out, Tensor& mean, Tensor& rstd, const Tensor& x,
+               const Tensor& weight, const Tensor& bias, double eps) {
+  NormForward<true>("LayerNorm", context, out, &mean, rstd, x, weight, bias, eps);
+}
+
+void RmsNorm(const Context& context, Tensor& out, Tensor& rstd, const Tensor& x,
+             const Tensor& weight, double eps) {
+  NormForward<false>("RmsNorm", context, out, nullptr, rstd, x, weight, Tensor(), eps);
+}
+
+}  // namespace
+
+SIMT_REGISTER_KERNEL(LayerNorm, &LayerNorm);
+SIMT_REGISTER_KERNEL(RmsNorm, &RmsNorm);
+
+}  // namespace infini_train::simt
