@@ -1,0 +1,141 @@
+#include <limits>
+
+#include "backends/simt/kernels/softmax/statistics.h"
+
+namespace infini_train::simt {
+namespace {
+
+/// lse = log of the sum of exponentials, loss = lse - logits[target]. The shift and the logarithm
+/// of the sum stay apart until the end, so that the difference keeps its accuracy.
+template <typename T, typename I, typename Team, int N>
+SIMT_KERNEL void CrossEntropyKernel(ComputeType<T>* losses, ComputeType<T>* lse, const T* logits,
+                                    const I* targets, std::int64_t rows, std::int64_t classes,
+                                    std::int64_t ignore_index) {
+  using C = ComputeType<T>;
+  for (std::int64_t row = Team::First(); row < rows; row += Team::Count()) {
+    const T* logits_row = logits + row * classes;
+    const SoftmaxStatistics<C> statistics = RowStatistics<Team, N>(logits_row, classes);
+    if (Team::Lane() != 0) continue;
+    const C shift = statistics.Shift();
+    const C log_sum = Log(statistics.sum);
+    Store(lse + row, shift + log_sum);
+    const std::int64_t target = Load(targets + row);
+    C loss = std::numeric_limits<C>::quiet_NaN();
+    if (target == ignore_index) {
+      loss = 0;
+    } else if (target >= 0 && target < classes) {
+      loss = (shift - ToCompute(Load(logits_row + target))) + log_sum;
+    }
+    Store(losses + row, loss);
+  }
+}
+
+template <typename T>
+struct WriteLogitsGradient {
+  using C = ComputeType<T>;
+  T* grad_logits;
+  const T* logits;
+  C lse;
+  C scale;
+  std::int64_t target;
+
+  template <int M>
+  SIMT_DEVICE void Visit(std::int64_t i) {
+    const Vec<T, M> x = Load<M>(logits + i);
+    Vec<T, M> results;
+    for (int k = 0; k < M; ++k) {
+      const C log_probability = ToCompute(x[k]) - lse;
+      const C hot = i + k == target ? Expm1(log_probability) : Exp(log_probability);
+      results[k] = FromCompute<T>(hot * scale);
+    }
+    Store(grad_logits + i, results);
+  }
+};
+
+template <typename T>
+struct FillRow {
+  T* out;
+  T value;
+
+  template <int M>
+  SIMT_DEVICE void Visit(std::int64_t i) {
+    Vec<T, M> values;
+    for (int k = 0; k < M; ++k)
+      values[k] = value;
+    Store(out + i, values);
+  }
+};
+
+/// A bad target gives a row of NaN. grad_logits may be logits: each lane reads an element before it
+/// writes it.
+template <typename T, typename I, typename Team, int N>
+SIMT_KERNEL void CrossEntropyBackwardKernel(T* grad_logits, const ComputeType<T>* grad_losses,
+                                            std::int64_t grad_losses_stride, const T* logits,
+                                            const ComputeType<T>* lse, const I* targets,
+                                            std::int64_t rows, std::int64_t classes,
+                                            std::int64_t ignore_index) {
+  using C = ComputeType<T>;
+  for (std::int64_t row = Team::First(); row < rows; row += Team::Count()) {
+    const T* logits_row = logits + row * classes;
+    T* grad_row = grad_logits + row * classes;
+    const std::int64_t target = Load(targets + row);
+    if (target == ignore_index || target < 0 || target >= classes) {
+      const C value = target == ignore_index ? C(0) : std::numeric_limits<C>::quiet_NaN();
+      FillRow<T> fill{grad_row, FromCompute<T>(value)};
+      WalkRow<Team, N>(logits_row, classes, fill);
+    } else {
+      WriteLogitsGradient<T> write{grad_row, logits_row, Load(lse + row),
+                                   Load(grad_losses + row * grad_losses_stride), target};
+      WalkRow<Team, N>(logits_row, classes, write);
+    }
+  }
+}
+
+void CrossEntropy(const Context& context, Tensor& losses, Tensor& lse, const Tensor& logits,
+                  const Tensor& targets, std::int64_t ignore_index) {
+  const std::int64_t rows = targets.numel();
+  const std::int64_t classes = logits.size(-1);
+  DispatchFloating("CrossEntropy", logits.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = ComputeType<T>;
+    DispatchIndex("CrossEntropy", targets.dtype(), [&](auto index_tag) {
+      using I = typename decltype(index_tag)::type;
+      DispatchRows<T>(rows, classes, {logits.raw_data()},
+                      [&](auto team, auto width, const Geometry& geometry) {
+                        Launch(context, geometry,
+                               &CrossEntropyKernel<T, I, typename decltype(team)::type, width()>,
+                               losses.data<C>(), lse.data<C>(), logits.data<T>(), targets.data<I>(),
+                               rows, classes, ignore_index);
+                      });
+    });
+  });
+}
+
+void CrossEntropyBackward(const Context& context, Tensor& grad_logits, const Tensor& grad_losses,
+                          const Tensor& logits, const Tensor& lse, const Tensor& targets,
+                          std::int64_t ignore_index) {
+  const std::int64_t rows = targets.numel();
+  const std::int64_t classes = logits.size(-1);
+  DispatchFloating("CrossEntropyBackward", logits.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = ComputeType<T>;
+    DispatchIndex("CrossEntropyBackward", targets.dtype(), [&](auto index_tag) {
+      using I = typename decltype(index_tag)::type;
+      DispatchRows<T>(
+          rows, classes, {logits.raw_data(), grad_logits.raw_data()},
+          [&](auto team, auto width, const Geometry& geometry) {
+            Launch(context, geometry,
+                   &CrossEntropyBackwardKernel<T, I, typename decltype(team)::type, width()>,
+                   grad_logits.data<T>(), grad_losses.data<C>(), grad_losses.strides()[0],
+                   logits.data<T>(), lse.data<C>(), targets.data<I>(), rows, classes, ignore_index);
+          });
+    });
+  });
+}
+
+}  // namespace
+
+SIMT_REGISTER_KERNEL(CrossEntropy, &CrossEntropy);
+SIMT_REGISTER_KERNEL(CrossEntropyBackward, &CrossEntropyBackward);
+
+}  // namespace infini_train::simt
