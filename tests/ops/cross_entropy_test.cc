@@ -18,6 +18,9 @@ using test::ExpectClose;
 using test::ExpectEqual;
 using test::ExpectSameBits;
 using test::kFloatingTypes;
+using test::kManyRows;
+using test::kRowLengths;
+using test::Layout;
 using test::MakeOutput;
 using test::MakeTensor;
 using test::RandomValues;
@@ -125,6 +128,66 @@ TEST_P(CrossEntropyTest, Backward) {
     Call<op::CrossEntropyBackward>(in_place, grad_losses, c.logits, lse, c.targets, kIgnore);
     ExpectSameBits(in_place, grad_logits);
   });
+}
+
+TEST_P(CrossEntropyTest, VocabulariesOfEverySizeAndAlignment) {
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (const std::int64_t classes : kRowLengths) {
+      for (const Layout layout : {Layout::kContiguous, Layout::kShifted}) {
+        SCOPED_TRACE(testing::Message()
+                     << ToString(dtype) << " " << classes << " " << testing::PrintToString(layout));
+        Case c(device(), dtype, DataType::kInt64, {3, classes});
+        c.logits = MakeTensor(device(), dtype, {3, classes}, c.values, layout);
+        Tensor losses = MakeOutput(device(), DataType::kFloat32, {3});
+        Tensor lse = MakeOutput(device(), DataType::kFloat32, {3});
+        Call<op::CrossEntropy>(losses, lse, c.logits, c.targets, kIgnore);
+        ExpectClose(losses, c.losses, {.operations = kOperations, .scale = 24});
+        ExpectClose(lse, c.lse, {.operations = kOperations, .scale = 24});
+
+        // lse is rounded: as much as its last bit, probabilities may be off.
+        const std::vector<double> stored = ToDoubles(lse);
+        std::vector<double> expected;
+        std::vector<double> scales;
+        for (std::int64_t i = 0; i < 3; ++i) {
+          for (std::int64_t j = 0; j < classes; ++j) {
+            const std::int64_t target = c.target_values[static_cast<std::size_t>(i)];
+            const double p = std::exp(c.At(i, j) - stored[static_cast<std::size_t>(i)]);
+            const double hot = j == target ? 1.0 : 0.0;
+            expected.push_back(target == kIgnore ? 0.0 : p - hot);
+            scales.push_back(target == kIgnore ? 0.0 : 12 * std::fmax(p, hot));
+          }
+        }
+        const Tensor ones = MakeTensor(device(), DataType::kFloat32, {3}, {1, 1, 1});
+        Tensor grad = MakeOutput(device(), dtype, {3, classes});
+        Call<op::CrossEntropyBackward>(grad, ones, c.logits, lse, c.targets, kIgnore);
+        ExpectClose(grad, expected, {.operations = 16}, scales);
+      }
+    }
+  }
+}
+
+TEST_P(CrossEntropyTest, MoreRowsThanAGridHasBlocks) {
+  // Several short rows share a block.
+  constexpr std::int64_t kRows = kManyRows * 4;
+  std::vector<std::int32_t> classes(kRows);
+  for (std::size_t i = 0; i < classes.size(); ++i)
+    classes[i] = static_cast<std::int32_t>(i % 2);
+  const Tensor targets = Tensor::Empty({kRows}, DataType::kInt32, device());
+  targets.CopyFromHost(classes.data(), classes.size() * sizeof(std::int32_t));
+  const Tensor logits =
+      MakeTensor(device(), DataType::kFloat32, {kRows, 2}, std::vector<double>(2 * kRows, 3.0));
+  const Tensor lse = MakeTensor(device(), DataType::kFloat32, {kRows},
+                                std::vector<double>(kRows, 3.0 + std::log(2.0)));
+  Tensor grad = MakeOutput(device(), DataType::kFloat32, {kRows, 2});
+  Call<op::CrossEntropyBackward>(grad, lse, logits, lse, targets, kIgnore);
+  const std::vector<float> grads = grad.ToVector<float>();
+  const float half = 1.5f + std::log(2.0f) / 2;
+  std::int64_t wrong = 0;
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    const float expected = i % 2 == i / 2 % 2 ? -half : half;
+    wrong += !(std::fabs(grads[i] - expected) < 1e-6f);
+  }
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST_P(CrossEntropyTest, MeanOverTargets) {

@@ -16,6 +16,8 @@ namespace {
 using test::ExpectClose;
 using test::ExpectEqual;
 using test::kFloatingTypes;
+using test::kRowLengths;
+using test::Layout;
 using test::MakeOutput;
 using test::MakeTensor;
 using test::RandomValues;
@@ -95,6 +97,64 @@ TEST_P(EmbeddingTest, BackwardAddsRows) {
           }
         }
       }
+    }
+  }
+}
+
+TEST_P(EmbeddingTest, RowsOfEveryLengthAndAlignment) {
+  for (const std::int64_t hidden : kRowLengths) {
+    for (const Layout layout : {Layout::kContiguous, Layout::kShifted}) {
+      SCOPED_TRACE(testing::Message() << hidden << " " << testing::PrintToString(layout));
+      const std::vector<double> ids = {2, 0, 2, 1, 2};
+      const auto size = static_cast<std::size_t>(hidden);
+      const Tensor indices = MakeTensor(device(), DataType::kInt64, {5}, ids);
+      const Tensor weight = MakeTensor(device(), DataType::kBFloat16, {3, hidden},
+                                       RandomValues(3 * hidden, -1, 1, 1), layout);
+      const std::vector<double> rows = ToDoubles(weight);
+      Tensor out = MakeOutput(device(), DataType::kBFloat16, {5, hidden}, layout);
+      Call<op::Embedding>(out, weight, indices);
+      std::vector<double> taken;
+      std::vector<double> sums(3 * size, 1.0);
+      for (const double id : ids) {
+        const std::size_t begin = static_cast<std::size_t>(id) * size;
+        for (std::size_t i = begin; i < begin + size; ++i) {
+          taken.push_back(rows[i]);
+          sums[i] += rows[i];
+        }
+      }
+      ExpectEqual(out, taken);
+      Tensor grad = MakeTensor(device(), DataType::kFloat32, {3, hidden},
+                               std::vector<double>(3 * size, 1.0), layout);
+      Call<op::EmbeddingBackward>(grad, out, indices);
+      ExpectClose(grad, sums, {.operations = 5, .scale = 4});
+    }
+  }
+}
+
+// A vocabulary's worth of ids, one of them very often: rows that many parts of the work share.
+TEST_P(EmbeddingTest, BackwardOfManyIdsIsTheSameEveryTime) {
+  constexpr std::int64_t kTokens = 2500;
+  constexpr std::int64_t kHidden = 24;
+  std::vector<double> ids;
+  for (std::int64_t i = 0; i < kTokens; ++i)
+    ids.push_back(static_cast<double>(i % 3 == 0 ? 7 : i * 7919 % 50257));
+  const Tensor indices = MakeTensor(device(), DataType::kInt32, {kTokens}, ids);
+  const Tensor grad_y = MakeTensor(device(), DataType::kBFloat16, {kTokens, kHidden},
+                                   RandomValues(kTokens * kHidden, -1, 1, 3));
+  const std::vector<double> grads = ToDoubles(grad_y);
+  std::vector<double> expected(50257 * kHidden, 0.0);
+  for (std::size_t i = 0; i < grads.size(); ++i)
+    expected[static_cast<std::size_t>(ids[i / kHidden]) * kHidden + i % kHidden] += grads[i];
+  Tensor first;
+  for (int run = 0; run < 2; ++run) {
+    Tensor grad = MakeTensor(device(), DataType::kFloat32, {50257, kHidden},
+                             std::vector<double>(50257 * kHidden, 0.0));
+    Call<op::EmbeddingBackward>(grad, grad_y, indices);
+    if (run == 0) {
+      ExpectClose(grad, expected, {.operations = 64, .scale = 840});
+      first = grad;
+    } else {
+      test::ExpectSameBits(grad, first);
     }
   }
 }

@@ -280,6 +280,94 @@ TEST_P(IndexTest, SortAndTopKAreStable) {
   }
 }
 
+TEST_P(IndexTest, SortsRowsOfEveryLength) {
+  for (const std::int64_t length : kRowLengths) {
+    for (const DataType dtype : {DataType::kFloat32, DataType::kInt64}) {
+      SCOPED_TRACE(testing::Message() << ToString(dtype) << " " << length);
+      // Integers of float32's range, many of them equal.
+      std::vector<double> values = RandomValues(2 * length, -40000, 40000, 9);
+      for (double& value : values)
+        value = std::floor(value);
+      const Tensor x = MakeTensor(device(), dtype, {2, length}, values, Layout::kShifted);
+      std::vector<double> positions;
+      std::vector<double> sorted;
+      for (std::int64_t row = 0; row < 2; ++row) {
+        const auto begin = static_cast<std::size_t>(row * length);
+        for (const std::int64_t i :
+             SortedPositions(values, begin, static_cast<std::size_t>(length), true)) {
+          positions.push_back(static_cast<double>(i));
+          sorted.push_back(values[begin + static_cast<std::size_t>(i)]);
+        }
+      }
+      for (const std::int64_t k : {length, std::min<std::int64_t>(length, 50)}) {
+        const auto first = [&](const std::vector<double>& all) {
+          std::vector<double> kept;
+          for (std::size_t i = 0; i < all.size(); ++i) {
+            if (static_cast<std::int64_t>(i) % length < k) kept.push_back(all[i]);
+          }
+          return kept;
+        };
+        Tensor found = MakeOutput(device(), dtype, {2, k});
+        Tensor places = MakeOutput(device(), DataType::kInt64, {2, k});
+        Call<op::TopK>(found, places, x, true);
+        ExpectEqual(found, first(sorted));
+        ExpectEqual(places, first(positions));
+      }
+    }
+  }
+}
+
+TEST_P(IndexTest, SortsManyRows) {
+  const std::int64_t rows = kManyRows;
+  std::vector<std::uint8_t> values(static_cast<std::size_t>(rows) * 3);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<std::uint8_t>(i * 37 + i / 251);
+  Tensor x = Tensor::Empty({rows, 3}, DataType::kUInt8, device());
+  x.CopyFromHost(values.data(), values.size());
+  Tensor sorted = MakeOutput(device(), DataType::kUInt8, {rows, 3});
+  Tensor positions = MakeOutput(device(), DataType::kInt64, {rows, 3});
+  Call<op::Sort>(sorted, positions, x, false);
+  const std::vector<std::uint8_t> found = sorted.ToVector<std::uint8_t>();
+  for (std::size_t i = 0; i < values.size(); i += 3)
+    std::sort(&values[i], &values[i] + 3);
+  EXPECT_TRUE(found == values);
+}
+
+TEST_P(IndexTest, GathersMoreElementsThanAGridHasLanes) {
+  const std::int64_t columns = kManyRows * 128 + 3;
+  std::vector<std::uint8_t> values(static_cast<std::size_t>(columns) * 2);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<std::uint8_t>(i * 37 + i / 251);
+  Tensor x = Tensor::Empty({2, columns}, DataType::kUInt8, device());
+  x.CopyFromHost(values.data(), values.size());
+  Tensor out = Tensor::Empty({2, columns}, DataType::kUInt8, device());
+  Call<op::IndexSelect>(out, x, MakeTensor(device(), DataType::kInt64, {2}, {1, 0}), 0);
+  std::rotate(values.begin(), values.begin() + columns, values.end());
+  EXPECT_TRUE(out.ToVector<std::uint8_t>() == values);
+}
+
+TEST_P(IndexTest, AddingAlongLongLinesIsExact) {
+  for (const std::int64_t length : kRowLengths) {
+    std::vector<double> places(static_cast<std::size_t>(length));
+    std::vector<double> sums = {0, 0, 0, 5, 0};
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      places[i] = static_cast<double>(i % 7 < 3 ? 1 : i * 31 % 5);
+      sums[static_cast<std::size_t>(places[i])] += static_cast<double>(i % 11);
+    }
+    std::vector<double> terms;
+    for (std::size_t i = 0; i < places.size(); ++i)
+      terms.push_back(static_cast<double>(i % 11));
+    const Tensor index = MakeTensor(device(), DataType::kInt32, {length}, places, Layout::kStepped);
+    const Tensor src = MakeTensor(device(), DataType::kFloat32, {length}, terms, Layout::kShifted);
+    Tensor scattered = MakeTensor(device(), DataType::kFloat32, {5}, {0, 0, 0, 5, 0});
+    Call<op::ScatterAdd>(scattered, index, src, 0);
+    ExpectEqual(scattered, sums);
+    Tensor added = MakeTensor(device(), DataType::kFloat32, {5}, {0, 0, 0, 5, 0});
+    Call<op::IndexAdd>(added, index, src, 0);
+    ExpectEqual(added, sums);
+  }
+}
+
 TEST_P(IndexTest, SortKeepsWideIntegersApart) {
   const std::vector<std::int64_t> values = {(std::int64_t{1} << 53) + 1, std::int64_t{1} << 53,
                                             INT64_MIN, INT64_MAX};

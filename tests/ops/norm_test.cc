@@ -14,6 +14,9 @@ using test::ExpectClose;
 using test::ExpectEqual;
 using test::ExpectSameBits;
 using test::kFloatingTypes;
+using test::kManyRows;
+using test::kRowLengths;
+using test::Layout;
 using test::MakeOutput;
 using test::MakeTensor;
 using test::RandomValues;
@@ -215,6 +218,55 @@ TEST_P(NormTest, RmsNormBackward) {
       ExpectClose(grad_weight, c.grad_weight, {.operations = kOperations}, c.grad_weight_scale);
     });
   }
+}
+
+TEST_P(NormTest, RowsOfEveryLengthAndAlignment) {
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (const std::int64_t hidden : kRowLengths) {
+      for (const Layout layout : {Layout::kContiguous, Layout::kShifted}) {
+        SCOPED_TRACE(testing::Message()
+                     << ToString(dtype) << " " << hidden << " " << testing::PrintToString(layout));
+        Case c(device(), dtype, DataType::kFloat32, {3, hidden}, true, true);
+        c.x = MakeTensor(device(), dtype, {3, hidden}, c.x_values, layout);
+        c.Statistics(true);
+        c.Forward();
+        c.Backward(true);
+        Tensor out = MakeOutput(device(), dtype, {3, hidden}, layout);
+        Tensor mean = MakeOutput(device(), DataType::kFloat32, {3});
+        Tensor rstd = MakeOutput(device(), DataType::kFloat32, {3});
+        Call<op::LayerNorm>(out, mean, rstd, c.x, c.weight, c.bias, kEps);
+        ExpectClose(rstd, c.rstd, {.operations = kOperations});
+        ExpectClose(out, c.out, {.operations = kOperations}, c.out_scale);
+        Tensor grad_x = MakeOutput(device(), dtype, {3, hidden}, layout);
+        Tensor grad_weight = MakeOutput(device(), DataType::kFloat32, {hidden});
+        Tensor grad_bias = MakeOutput(device(), DataType::kFloat32, {hidden});
+        Call<op::LayerNormBackward>(grad_x, grad_weight, grad_bias, c.grad_y, c.x, c.weight, mean,
+                                    rstd);
+        ExpectClose(grad_x, c.grad_x, {.operations = kOperations}, c.grad_x_scale);
+        ExpectClose(grad_weight, c.grad_weight, {.operations = kOperations}, c.grad_weight_scale);
+        ExpectClose(grad_bias, c.grad_bias, {.operations = kOperations}, c.grad_bias_scale);
+      }
+    }
+  }
+}
+
+TEST_P(NormTest, MoreRowsThanAGridHasBlocks) {
+  // Several short rows share a block.
+  constexpr std::int64_t kRows = kManyRows * 4;
+  std::vector<float> values(kRows);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(i % 7 + 1);
+  const Tensor x = Tensor::Empty({kRows, 1}, DataType::kFloat32, device());
+  x.CopyFromHost(values.data(), values.size() * sizeof(float));
+  Tensor out = MakeOutput(device(), DataType::kFloat32, {kRows, 1});
+  Tensor rstd = MakeOutput(device(), DataType::kFloat32, {kRows});
+  Call<op::RmsNorm>(out, rstd, x, Tensor(), 0.0);
+  const std::vector<float> found = out.ToVector<float>();
+  const std::vector<float> rstds = rstd.ToVector<float>();
+  std::int64_t wrong = 0;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    wrong += !(std::fabs(found[i] - 1) < 1e-6f && std::fabs(rstds[i] * values[i] - 1) < 1e-6f);
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST_P(NormTest, ParameterGradientsAreOptional) {

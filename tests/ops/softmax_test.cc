@@ -15,6 +15,9 @@ using test::ExpectClose;
 using test::ExpectEqual;
 using test::ExpectSameBits;
 using test::kFloatingTypes;
+using test::kManyRows;
+using test::kRowLengths;
+using test::Layout;
 using test::MakeOutput;
 using test::MakeTensor;
 using test::RandomValues;
@@ -150,6 +153,72 @@ TEST_P(SoftmaxTest, LogSoftmaxBackward) {
     Call<op::LogSoftmaxBackward>(grad_x, grad_y, y);
     ExpectClose(grad_x, expected, {.operations = kOperations}, scales);
   });
+}
+
+TEST_P(SoftmaxTest, RowsOfEveryLengthAndAlignment) {
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (const std::int64_t length : kRowLengths) {
+      for (const Layout layout : {Layout::kContiguous, Layout::kShifted}) {
+        SCOPED_TRACE(testing::Message()
+                     << ToString(dtype) << " " << length << " " << testing::PrintToString(layout));
+        const Dims shape = {2, length};
+        const auto size = static_cast<std::size_t>(length);
+        const Tensor x =
+            MakeTensor(device(), dtype, shape, RandomValues(2 * length, -9, 9, 6), layout);
+        const std::vector<double> values = ToDoubles(x);
+        std::vector<double> logs;
+        std::vector<double> expected;
+        ForEachRow(shape, [&](std::size_t begin, std::size_t row_size) {
+          const double lse = LogSumExp(&values[begin], row_size);
+          for (std::size_t i = begin; i < begin + row_size; ++i) {
+            logs.push_back(values[i] - lse);
+            expected.push_back(std::exp(logs.back()));
+          }
+        });
+        Tensor y = MakeOutput(device(), dtype, shape, layout);
+        Call<op::LogSoftmax>(y, x);
+        ExpectClose(y, logs, {.operations = kOperations, .scale = 24});
+        Call<op::Softmax>(y, x);
+        ExpectClose(y, expected, {.operations = kOperations});
+
+        const Tensor grad_y =
+            MakeTensor(device(), dtype, shape, RandomValues(2 * length, 0, 1, 7), layout);
+        const std::vector<double> ys = ToDoubles(y);
+        const std::vector<double> grads = ToDoubles(grad_y);
+        std::vector<double> grad_values;
+        std::vector<double> scales;
+        for (std::size_t begin = 0; begin < ys.size(); begin += size) {
+          long double dot = 0;
+          for (std::size_t i = begin; i < begin + size; ++i)
+            dot += ys[i] * grads[i];
+          for (std::size_t i = begin; i < begin + size; ++i) {
+            grad_values.push_back(ys[i] * (grads[i] - static_cast<double>(dot)));
+            scales.push_back(2 * ys[i]);
+          }
+        }
+        Tensor grad_x = MakeOutput(device(), dtype, shape, Layout::kContiguous);
+        Call<op::SoftmaxBackward>(grad_x, grad_y, y);
+        ExpectClose(grad_x, grad_values, {.operations = kOperations}, scales);
+      }
+    }
+  }
+}
+
+TEST_P(SoftmaxTest, MoreRowsThanAGridHasBlocks) {
+  // Several short rows share a block.
+  constexpr std::int64_t kRows = kManyRows * 4;
+  std::vector<float> values(2 * kRows);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(i / 2 % 5 * (i % 2));
+  const Tensor x = Tensor::Empty({kRows, 2}, DataType::kFloat32, device());
+  x.CopyFromHost(values.data(), values.size() * sizeof(float));
+  Tensor out = MakeOutput(device(), DataType::kFloat32, {kRows, 2});
+  Call<op::Softmax>(out, x);
+  const std::vector<float> found = out.ToVector<float>();
+  std::int64_t wrong = 0;
+  for (std::size_t i = 0; i < found.size(); i += 2)
+    wrong += !(std::fabs(found[i] - 1 / (1 + std::exp(values[i + 1]))) < 1e-6f);
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST_P(SoftmaxTest, MaskedElementsAreZeroAndMaskedRowsToo) {
