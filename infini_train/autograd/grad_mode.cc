@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "infini_train/core/device/private_use1.h"
 #include "infini_train/core/error.h"
 
 namespace infini_train {
@@ -24,6 +25,11 @@ std::optional<DataType> autocast::ComputeDataType() {
 }
 void autocast::SetComputeDataType(std::optional<DataType> dtype) {
   autocast_dtype = dtype;
+}
+
+DataType autocast::DefaultDataType(Device device) {
+  if (device.type() != DeviceType::kPrivateUse1) return DataType::kBFloat16;
+  return *core::GetPrivateUse1Backend().default_autocast_dtype;
 }
 
 Autocast::Autocast(std::optional<DataType> dtype) : previous_(autocast_dtype) {

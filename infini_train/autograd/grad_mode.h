@@ -39,6 +39,9 @@ namespace autocast {
 /// is on.
 INFINI_TRAIN_API std::optional<DataType> ComputeDataType();
 INFINI_TRAIN_API void SetComputeDataType(std::optional<DataType> dtype);
+/// The type to compute in where none is named: what the provider of a PrivateUse1 device stated
+/// when it registered, bfloat16 on other devices.
+INFINI_TRAIN_API DataType DefaultDataType(Device device);
 }  // namespace autocast
 
 /// Mixed precision for a scope on the calling thread, as torch.autocast: linear layers, matrix
@@ -49,6 +52,8 @@ class Autocast {
  public:
   /// Throws Error unless `dtype` is bfloat16, or nullopt: float16 training would need loss scaling.
   INFINI_TRAIN_API explicit Autocast(std::optional<DataType> dtype);
+  /// In autocast::DefaultDataType(device).
+  explicit Autocast(Device device) : Autocast(autocast::DefaultDataType(device)) {}
   ~Autocast() { autocast::SetComputeDataType(previous_); }
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;

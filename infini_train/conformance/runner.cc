@@ -199,6 +199,20 @@ double SecondsOf(Device device, const std::function<void()>& call) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// What one call moves, where the device counts it; nothing where no kernel of the device ran.
+std::optional<double> MovedBytes(Device device, const std::function<void()>& call) {
+  const DeviceGuardImpl& impl = GetDeviceGuardImpl(device.type());
+  const std::optional<DeviceTraffic> before = impl.Traffic();
+  if (!before) return std::nullopt;
+  call();
+  Synchronize(device);
+  const DeviceTraffic after = impl.Traffic().value_or(*before);
+  const std::uint64_t moved =
+      after.bytes_read - before->bytes_read + after.bytes_written - before->bytes_written;
+  if (moved == 0) return std::nullopt;
+  return static_cast<double>(moved);
+}
+
 /// Grows the first number of the benchmark's shape until a call can be timed; the best of five.
 Speed Measure(Device device, const OpSuite& suite, DataType dtype) {
   Dims shape = suite.benchmark_shape;
@@ -215,7 +229,7 @@ Speed Measure(Device device, const OpSuite& suite, DataType dtype) {
       shape[0] *= 4;
       continue;
     }
-    return {dtype, shape.ToString(), seconds, bytes, flops, std::nullopt};
+    return {dtype, shape.ToString(), seconds, bytes, flops, MovedBytes(device, call)};
   }
 }
 

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <string>
 
 #include "infini_train/core/error.h"
+#include "infini_train/ops/profiler.h"
 
 namespace infini_train {
 namespace {
@@ -18,6 +20,8 @@ constexpr std::array<OpInfo, kNumOps> kOpInfos = {{
 
 struct KernelEntry {
   detail::AnyKernel kernel = nullptr;
+  /// What a call runs: the kernel, or its namesake of detail::RangedKernel.
+  std::atomic<detail::AnyKernel> called{nullptr};
   const char* file = nullptr;
   int line = 0;
   // The second registration, which disables the entry.
@@ -45,7 +49,17 @@ bool HasKernel(DeviceType type, OpId id) {
 namespace detail {
 
 AnyKernel FindKernel(DeviceType type, OpId id) noexcept {
+  return EntryOf(type, id).called.load(std::memory_order_relaxed);
+}
+
+AnyKernel RegisteredKernel(DeviceType type, OpId id) noexcept {
   return EntryOf(type, id).kernel;
+}
+
+void ChooseCalledKernel(DeviceType type, OpId id) noexcept {
+  KernelEntry& entry = EntryOf(type, id);
+  const bool ranged = entry.kernel != nullptr && ProfilerRangesEnabled();
+  entry.called.store(ranged ? RangedKernel(id) : entry.kernel, std::memory_order_relaxed);
 }
 
 void RegisterKernel(DeviceType type, OpId id, AnyKernel kernel, const char* file,
@@ -55,9 +69,12 @@ void RegisterKernel(DeviceType type, OpId id, AnyKernel kernel, const char* file
     entry.kernel = nullptr;
     entry.other_file = file;
     entry.other_line = line;
-    return;
+  } else {
+    entry.kernel = kernel;
+    entry.file = file;
+    entry.line = line;
   }
-  entry = {kernel, file, line, nullptr, 0};
+  ChooseCalledKernel(type, id);
 }
 
 bool HasTwoKernels(DeviceType type, OpId id) noexcept {

@@ -56,7 +56,8 @@ namespace detail {
 
 using AnyKernel = void (*)();
 
-/// Null when the device has no kernel.
+/// What a call runs: the kernel, or what surrounds it (ops/profiler.h). Null when the device has no
+/// kernel.
 INFINI_TRAIN_API AnyKernel FindKernel(DeviceType type, OpId id) noexcept;
 
 /// What stands in for a kernel that the device lacks: runs the CPU's on copies (ops/fallback.h).
@@ -144,7 +145,12 @@ struct Caller<Op, void(const KernelContext&, Parameters...)> {
 /// Registers `kernel`, checked against the op's declaration. A kernel may take a context type of
 /// its provider's in place of KernelContext, if that is constructible from one.
 template <typename Op, auto kernel>
-struct KernelRegistrar;
+struct KernelRegistrar {
+  static_assert(!std::is_same_v<Op, Op>,
+                "expected the address of a function void(const KernelContext&, the op's "
+                "parameters)");
+  KernelRegistrar(DeviceType, const char*, int) {}
+};
 
 template <typename Op, typename Context, typename... Parameters,
           void (*kernel)(const Context&, Parameters...)>
@@ -177,6 +183,11 @@ struct KernelRegistrar<Op, kernel> {
 /// different devices.
 template <typename Op, typename... Arguments>
 void Call(Arguments&&... arguments) {
+  static_assert(
+      requires {
+        detail::Caller<Op, typename Op::Fn>::Call(std::forward<Arguments>(arguments)...);
+      },
+      "the arguments differ from the op's declaration in ops/op_list.h");
   detail::Caller<Op, typename Op::Fn>::Call(std::forward<Arguments>(arguments)...);
 }
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
+#include <string_view>
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
@@ -11,10 +13,32 @@
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/threads.h"
+#include "infini_train/ops/fallback.h"
+#include "infini_train/ops/profiler.h"
 
 namespace infini_train::trainer {
+namespace {
+
+/// A switch of the environment: 0 or 1.
+std::optional<bool> SwitchOfEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  const std::string_view text = value;
+  if (text == "0" || text == "1") return text == "1";
+  throw Error(fmt::format("{}: expected 0 or 1, got '{}'", name, text));
+}
+
+/// What the environment asks of devices. A bad value is found here, before any work.
+void ApplyEnvironment() {
+  GetFallbackMode();
+  if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_DETERMINISTIC")) SetDeterministic(*on);
+  if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_PROFILER_RANGES")) SetProfilerRanges(*on);
+}
+
+}  // namespace
 
 Device ResolveDevice(const std::string& text) {
+  ApplyEnvironment();
   if (text != "auto") {
     const Device device = Device::Parse(text);
     const int count = GetDeviceGuardImpl(device.type()).DeviceCount();

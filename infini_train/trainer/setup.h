@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "infini_train/core/api.h"
 #include "infini_train/core/device/device.h"
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/tensor.h"
@@ -18,7 +19,7 @@ namespace infini_train::trainer {
 
 /// "auto" is the accelerator of this build if one is present, else the CPU. Throws Error when the
 /// named device is not there.
-Device ResolveDevice(const std::string& text);
+INFINI_TRAIN_API Device ResolveDevice(const std::string& text);
 
 /// float32 or bfloat16 as the type that matrix products run in. Throws Error on others.
 std::optional<DataType> ParseAutocast(const std::string& dtype);

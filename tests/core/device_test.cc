@@ -218,6 +218,34 @@ TEST(DeviceGuardRegistry, TriesAgainAfterAFailedStart) {
   });
 }
 
+TEST(DeviceGuardRegistry, TellsRuntimesWhetherToBeDeterministic) {
+  InChildProcess([] {
+    RegisterMockProvider();
+    EXPECT_TRUE(IsDeterministic());
+    GetDeviceGuardImpl(kPrivateUse1);
+    EXPECT_TRUE(MockRuntime::deterministic);
+    SetDeterministic(false);
+    EXPECT_FALSE(MockRuntime::deterministic);
+    EXPECT_FALSE(IsDeterministic());
+  });
+  InChildProcess([] {
+    RegisterMockProvider();
+    SetDeterministic(false);
+    MockRuntime::deterministic = true;
+    GetDeviceGuardImpl(kPrivateUse1);
+    EXPECT_FALSE(MockRuntime::deterministic) << "a runtime that starts later is told, too";
+  });
+}
+
+TEST(DeviceGuardImpl, HasDefaultsForWhatAProviderNeedNotHave) {
+  DeviceGuardImpl& cpu = GetDeviceGuardImpl(DeviceType::kCPU);
+  EXPECT_FALSE(cpu.IsCapturing(nullptr));
+  EXPECT_FALSE(cpu.Traffic().has_value());
+  EXPECT_NO_THROW(cpu.SetDeterministic(false));
+  EXPECT_NO_THROW(cpu.PushProfilerRange("range"));
+  EXPECT_NO_THROW(cpu.PopProfilerRange());
+}
+
 TEST(DeviceGuard, SetsAndRestoresTheCurrentDevice) {
   InChildProcess([] {
     RegisterMockProvider();

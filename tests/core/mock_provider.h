@@ -87,6 +87,9 @@ struct MockRuntime {
   inline static std::size_t capacity = std::size_t{1} << 40;
   inline static std::size_t used = 0;
   inline static bool capturing = false;
+  inline static bool deterministic = false;
+  /// Profiler ranges, as "+Name" and "-".
+  inline static std::string ranges;
   inline static bool fail_events = false;
   inline static thread_local int current_device = 0;
   /// Never destroyed: tensors in static objects may be the last to use it.
@@ -169,6 +172,12 @@ class MockDeviceGuard : public DeviceGuardImpl {
   }
   float ElapsedMilliseconds(EventHandle, EventHandle) override { return 0; }
   bool IsCapturing(StreamHandle) const override { return MockRuntime::capturing; }
+  void PushProfilerRange(const char* name) override {
+    MockRuntime::ranges += '+';
+    MockRuntime::ranges += name;
+  }
+  void PopProfilerRange() noexcept override { MockRuntime::ranges += '-'; }
+  void SetDeterministic(bool deterministic) override { MockRuntime::deterministic = deterministic; }
 
  private:
   void* DeviceBytes(const void* pointer) {

@@ -33,6 +33,8 @@ constinit std::array<Slot, kNumDeviceTypes> slots;
 constinit thread_local std::array<std::array<StreamHandle, kMaxDevicesPerType>, kNumDeviceTypes>
     current_streams{};
 
+constinit std::atomic<bool> is_deterministic{true};
+
 Slot& SlotOf(DeviceType type) {
   return slots[static_cast<std::size_t>(type)];
 }
@@ -80,6 +82,7 @@ DeviceGuardImpl& ConstructDeviceGuardImpl(DeviceType type) {
   const detail::DeviceGuardFactory factory = slot.factory.load(std::memory_order_acquire);
   if (factory == nullptr) ThrowNoRuntime(type);
   DeviceGuardImpl* impl = factory().release();
+  impl->SetDeterministic(is_deterministic.load());
   slot.impl.store(impl, std::memory_order_release);
   return *impl;
 }
@@ -140,6 +143,18 @@ void Synchronize(Device device) {
   DeviceGuardImpl& impl = GetDeviceGuardImpl(device.type());
   const DeviceGuard guard(device);
   impl.SynchronizeStream(CurrentStream(device));
+}
+
+void SetDeterministic(bool deterministic) {
+  is_deterministic.store(deterministic);
+  for (Slot& slot : slots) {
+    const std::lock_guard lock(slot.mutex);
+    if (DeviceGuardImpl* impl = slot.impl.load()) impl->SetDeterministic(deterministic);
+  }
+}
+
+bool IsDeterministic() noexcept {
+  return is_deterministic.load(std::memory_order_relaxed);
 }
 
 detail::DeviceGuardRegistrar::DeviceGuardRegistrar(DeviceType type, DeviceGuardFactory factory,

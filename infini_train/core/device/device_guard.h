@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
 
 #include "infini_train/core/api.h"
 #include "infini_train/core/device/device.h"
@@ -26,6 +28,12 @@ struct DeviceProperties {
   std::size_t free_memory = 0;   ///< bytes
   int compute_units = 0;
   int warp_size = 1;  ///< lanes that execute together
+};
+
+/// Bytes that kernels moved between device memory and the processors.
+struct DeviceTraffic {
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
 };
 
 /// The runtime that a provider fills in for its kind of device. Pure virtual functions are
@@ -82,6 +90,16 @@ class INFINI_TRAIN_API DeviceGuardImpl {
   virtual bool IsHostMemory() const noexcept { return false; }
   /// Optional: whether the calling thread is capturing work into a graph on `stream`.
   virtual bool IsCapturing(StreamHandle stream) const { return (void)stream, false; }
+  /// Optional: a named range on the calling thread in the vendor's profiler. Without it, profiles
+  /// show kernels without the ops that they belong to.
+  virtual void PushProfilerRange(const char* name) { (void)name; }
+  virtual void PopProfilerRange() noexcept {}
+  /// Optional: whether the same call must give the same bits, told at the start and at each change.
+  /// Without it, kernels and libraries always do.
+  virtual void SetDeterministic(bool deterministic) { (void)deterministic; }
+  /// Optional: what finished kernels have moved since the process started, on all devices. Without
+  /// it, reports reckon with the least that an op can move.
+  virtual std::optional<DeviceTraffic> Traffic() const { return std::nullopt; }
 };
 
 /// The runtime of a kind of device, constructed on first use. Throws Error when the build or the
@@ -123,6 +141,11 @@ class INFINI_TRAIN_API StreamGuard {
 /// Waits until the calling thread's current stream of `device` is idle.
 INFINI_TRAIN_API void Synchronize(Device device);
 
+/// Whether all devices must give the same bits for the same call (SetDeterministic of their
+/// runtimes). On at the start; off lets a provider choose faster algorithms that do not.
+INFINI_TRAIN_API void SetDeterministic(bool deterministic);
+INFINI_TRAIN_API bool IsDeterministic() noexcept;
+
 namespace detail {
 
 using DeviceGuardFactory = std::unique_ptr<DeviceGuardImpl> (*)();
@@ -132,16 +155,24 @@ struct INFINI_TRAIN_API DeviceGuardRegistrar {
   DeviceGuardRegistrar(DeviceType type, DeviceGuardFactory factory, const char* file, int line);
 };
 
+template <typename Impl>
+std::unique_ptr<DeviceGuardImpl> MakeDeviceGuard() {
+  static_assert(std::is_base_of_v<DeviceGuardImpl, Impl>,
+                "a runtime is a class derived from DeviceGuardImpl");
+  static_assert(!std::is_abstract_v<Impl>,
+                "the runtime lacks required functions of DeviceGuardImpl; those that the compiler "
+                "calls pure below");
+  // Not make_unique, in whose header the compiler would name the missing functions, or not at all.
+  return std::unique_ptr<DeviceGuardImpl>(new Impl);
+}
+
 }  // namespace detail
 
 /// Registers `Impl`, a default-constructible DeviceGuardImpl, for DeviceType::kind at file scope.
-#define REGISTER_DEVICE_GUARD(kind, Impl)                            \
-  static const ::infini_train::detail::DeviceGuardRegistrar          \
-      infini_train_device_guard_##kind##_registrar(                  \
-          ::infini_train::DeviceType::kind,                          \
-          []() -> std::unique_ptr<::infini_train::DeviceGuardImpl> { \
-            return std::make_unique<Impl>();                         \
-          },                                                         \
-          __FILE__, __LINE__)
+#define REGISTER_DEVICE_GUARD(kind, Impl)                                                          \
+  static const ::infini_train::detail::DeviceGuardRegistrar                                        \
+      infini_train_device_guard_##kind##_registrar(::infini_train::DeviceType::kind,               \
+                                                   &::infini_train::detail::MakeDeviceGuard<Impl>, \
+                                                   __FILE__, __LINE__)
 
 }  // namespace infini_train

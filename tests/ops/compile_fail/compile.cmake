@@ -1,0 +1,16 @@
+# Compiles SOURCE, and expects errors that match MESSAGES; without MESSAGES, none.
+set(ENV{LC_ALL} C)
+execute_process(COMMAND "${COMPILER}" ${FLAGS} "${SOURCE}"
+                RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(NOT MESSAGES)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${SOURCE} does not compile:\n${output}")
+  endif()
+elseif(result EQUAL 0)
+  message(FATAL_ERROR "${SOURCE} compiles, and should not")
+endif()
+foreach(expected IN LISTS MESSAGES)
+  if(NOT output MATCHES "${expected}")
+    message(FATAL_ERROR "expected a message that matches '${expected}', got:\n${output}")
+  endif()
+endforeach()

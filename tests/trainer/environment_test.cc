@@ -1,0 +1,45 @@
+// What programs take from the environment when they choose a device.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "infini_train/core/device/device_guard.h"
+#include "infini_train/core/error.h"
+#include "infini_train/ops/profiler.h"
+#include "infini_train/trainer/setup.h"
+#include "tests/core/child_process.h"
+
+namespace infini_train::trainer {
+namespace {
+
+using infini_train::testing::InChildProcess;
+
+TEST(Environment, SwitchesDeterminismAndProfilerRanges) {
+  InChildProcess([] {
+    ResolveDevice("cpu");
+    EXPECT_TRUE(IsDeterministic());
+    EXPECT_FALSE(ProfilerRangesEnabled());
+    ::setenv("INFINI_TRAIN_DETERMINISTIC", "0", 1);
+    ::setenv("INFINI_TRAIN_PROFILER_RANGES", "1", 1);
+    ResolveDevice("cpu");
+    EXPECT_FALSE(IsDeterministic());
+    EXPECT_TRUE(ProfilerRangesEnabled());
+  });
+}
+
+TEST(Environment, RefusesOtherValuesBeforeAnyWork) {
+  for (const char* name :
+       {"INFINI_TRAIN_DETERMINISTIC", "INFINI_TRAIN_PROFILER_RANGES", "INFINI_TRAIN_FALLBACK"}) {
+    InChildProcess([&] {
+      ::setenv(name, "maybe", 1);
+      EXPECT_ERROR(ResolveDevice("cpu"), std::string(name) + ": expected ");
+      EXPECT_ERROR(ResolveDevice("cpu"), "got 'maybe'");
+    });
+  }
+}
+
+}  // namespace
+}  // namespace infini_train::trainer
