@@ -36,8 +36,14 @@ std::size_t PageSize() {
   return size;
 }
 
-std::size_t RoundUp(std::size_t value) {
-  return (value + PageSize() - 1) / PageSize() * PageSize();
+std::size_t RoundUp(std::size_t value, std::size_t unit = PageSize()) {
+  return (value + unit - 1) / unit * unit;
+}
+
+/// Of the first page: closing and opening huge pages is much less work.
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+std::size_t Alignment(std::size_t bytes) {
+  return bytes >= kHugePage ? kHugePage : PageSize();
 }
 
 void SetAccess(std::uintptr_t address, std::size_t bytes, int access) {
@@ -87,12 +93,14 @@ void InstallHandler(State& state) {
 }  // namespace
 
 std::size_t PaddedSize(std::size_t bytes) {
-  return bytes > SIZE_MAX - 2 * PageSize() ? SIZE_MAX : RoundUp(bytes) + PageSize();
+  return bytes > SIZE_MAX - 2 * kHugePage ? SIZE_MAX : RoundUp(bytes) + Alignment(bytes);
 }
 
 void* Close(void* block, std::size_t bytes, int device) {
   State& state = GetState();
-  const std::uintptr_t address = RoundUp(reinterpret_cast<std::uintptr_t>(block));
+  const std::uintptr_t address = RoundUp(reinterpret_cast<std::uintptr_t>(block), Alignment(bytes));
+  // Only a hint; a kernel without huge pages refuses.
+  ::madvise(reinterpret_cast<void*>(address), RoundUp(bytes), MADV_HUGEPAGE);
   const std::lock_guard lock(state.mutex);
   static const bool installed = (InstallHandler(state), true);
   static_cast<void>(installed);
