@@ -91,8 +91,8 @@ void VocabParallelCrossEntropy(const KernelContext&, Tensor& target_logits, Tens
           const LogSumExp reduced = ReduceRow(row, classes);
           lse_data[i] = static_cast<C>(reduced.shift + reduced.log_sum);
           const std::int64_t target = targets_data[i];
-          const bool is_here = target != ignore_index && target >= vocab_start &&
-                               target - vocab_start < classes;
+          const bool is_here =
+              target != ignore_index && target >= vocab_start && target - vocab_start < classes;
           target_logits_data[i] = is_here ? C(row[target - vocab_start]) : C(0);
         }
       });

@@ -132,8 +132,8 @@ void SumParts(Tensor& gradient, const C* partials, std::int64_t parts, std::int6
 /// grad_sum where that is given.
 template <typename T, bool centered>
 void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, const Tensor& grad_y,
-                  const Tensor* grad_sum, const Tensor& x, const Tensor& weight,
-                  const Tensor* mean, const Tensor& rstd) {
+                  const Tensor* grad_sum, const Tensor& x, const Tensor& weight, const Tensor* mean,
+                  const Tensor& rstd) {
   using C = ComputeType<T>;
   const std::int64_t hidden = x.size(-1);
   const std::int64_t rows = rstd.numel();
@@ -227,8 +227,8 @@ void LayerNorm(const KernelContext&, Tensor& out, Tensor& mean, Tensor& rstd, co
 }
 
 void AddLayerNorm(const KernelContext&, Tensor& sum, Tensor& out, Tensor& mean, Tensor& rstd,
-                  const Tensor& x, const Tensor& residual, const Tensor& weight,
-                  const Tensor& bias, double eps) {
+                  const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                  double eps) {
   DispatchFloating("AddLayerNorm", x.dtype(), [&](auto tag) {
     NormForward<typename decltype(tag)::type, true>(&sum, out, &mean, rstd, x, &residual, weight,
                                                     &bias, eps);

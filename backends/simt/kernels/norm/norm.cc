@@ -57,14 +57,20 @@ struct WriteNormalized {
 };
 
 /// LayerNorm where centered, else RMSNorm, which has neither mean nor bias. The variance is summed
-/// over differences to the mean, since the difference of two large sums would lose it.
+/// over differences to the mean, since the difference of two large sums would lose it. Where `sum`
+/// is not null, it becomes x + residual, which is normalised.
 template <typename T, int N, typename Team, bool centered>
-SIMT_KERNEL void NormForwardKernel(T* out, ComputeType<T>* mean, ComputeType<T>* rstd, const T* x,
-                                   NormParameter<T> weight, NormParameter<T> bias,
-                                   ComputeType<T> eps, std::int64_t rows, std::int64_t hidden) {
+SIMT_KERNEL void NormForwardKernel(T* sum, T* out, ComputeType<T>* mean, ComputeType<T>* rstd,
+                                   const T* x, const T* residual, NormParameter<T> weight,
+                                   NormParameter<T> bias, ComputeType<T> eps, std::int64_t rows,
+                                   std::int64_t hidden) {
   using C = ComputeType<T>;
   for (std::int64_t row = Team::First(); row < rows; row += Team::Count()) {
-    const CachedRow<Team, T, N> values(x + row * hidden, hidden);
+    using Row = CachedRow<Team, T, N>;
+    const std::int64_t first = row * hidden;
+    const Row values = sum == nullptr
+                           ? Row(x + first, hidden)
+                           : Row::OfSum(x + first, residual + first, sum + first, hidden);
     C m = 0;
     if constexpr (centered) {
       SumElements<T, N> elements;
@@ -79,45 +85,61 @@ SIMT_KERNEL void NormForwardKernel(T* out, ComputeType<T>* mean, ComputeType<T>*
       if constexpr (centered) Store(mean + row, m);
       Store(rstd + row, r);
     }
-    WriteNormalized<T, N, centered> write{out + row * hidden, weight, bias, m, r};
+    WriteNormalized<T, N, centered> write{out + first, weight, bias, m, r};
     values.ForEach(write);
   }
 }
 
+/// `sum` and `residual` are both given or both undefined.
 template <bool centered>
-void NormForward(const char* op, const Context& context, Tensor& out, Tensor* mean, Tensor& rstd,
-                 const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+void NormForward(const char* op, const Context& context, const Tensor& sum, Tensor& out,
+                 Tensor* mean, Tensor& rstd, const Tensor& x, const Tensor& residual,
+                 const Tensor& weight, const Tensor& bias, double eps) {
   if (x.numel() == 0) return;
   const std::int64_t hidden = x.size(-1);
   const std::int64_t rows = x.numel() / hidden;
   DispatchFloating(op, x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = ComputeType<T>;
-    DispatchNormRows<T>(hidden, {&out, &x, &weight, &bias}, [&](auto team, auto width, int lanes) {
-      using Team = typename decltype(team)::type;
-      constexpr bool kGroups = std::is_same_v<Team, GroupTeam>;
-      Launch(context, kGroups ? GroupRows(rows) : Rows(rows, lanes),
-             &NormForwardKernel<T, width(), Team, centered>, out.data<T>(),
-             centered ? mean->data<C>() : nullptr, rstd.data<C>(), x.data<T>(),
-             NormParameter<T>::Of(weight, 1), NormParameter<T>::Of(bias, 0), static_cast<C>(eps),
-             rows, hidden);
-    });
+    DispatchNormRows<T>(
+        hidden, {&sum, &out, &x, &residual, &weight, &bias}, [&](auto team, auto width, int lanes) {
+          using Team = typename decltype(team)::type;
+          constexpr bool kGroups = std::is_same_v<Team, GroupTeam>;
+          Launch(context, kGroups ? GroupRows(rows) : Rows(rows, lanes),
+                 &NormForwardKernel<T, width(), Team, centered>, DataOf<T>(sum), out.data<T>(),
+                 centered ? mean->data<C>() : nullptr, rstd.data<C>(), x.data<T>(),
+                 DataOf<T>(residual), NormParameter<T>::Of(weight, 1),
+                 NormParameter<T>::Of(bias, 0), static_cast<C>(eps), rows, hidden);
+        });
   });
 }
 
 void LayerNorm(const Context& context, Tensor& out, Tensor& mean, Tensor& rstd, const Tensor& x,
                const Tensor& weight, const Tensor& bias, double eps) {
-  NormForward<true>("LayerNorm", context, out, &mean, rstd, x, weight, bias, eps);
+  NormForward<true>("LayerNorm", context, {}, out, &mean, rstd, x, {}, weight, bias, eps);
+}
+
+void AddLayerNorm(const Context& context, Tensor& sum, Tensor& out, Tensor& mean, Tensor& rstd,
+                  const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                  double eps) {
+  NormForward<true>("AddLayerNorm", context, sum, out, &mean, rstd, x, residual, weight, bias, eps);
 }
 
 void RmsNorm(const Context& context, Tensor& out, Tensor& rstd, const Tensor& x,
              const Tensor& weight, double eps) {
-  NormForward<false>("RmsNorm", context, out, nullptr, rstd, x, weight, Tensor(), eps);
+  NormForward<false>("RmsNorm", context, {}, out, nullptr, rstd, x, {}, weight, {}, eps);
+}
+
+void AddRmsNorm(const Context& context, Tensor& sum, Tensor& out, Tensor& rstd, const Tensor& x,
+                const Tensor& residual, const Tensor& weight, double eps) {
+  NormForward<false>("AddRmsNorm", context, sum, out, nullptr, rstd, x, residual, weight, {}, eps);
 }
 
 }  // namespace
 
 SIMT_REGISTER_KERNEL(LayerNorm, &LayerNorm);
 SIMT_REGISTER_KERNEL(RmsNorm, &RmsNorm);
+SIMT_REGISTER_KERNEL(AddLayerNorm, &AddLayerNorm);
+SIMT_REGISTER_KERNEL(AddRmsNorm, &AddRmsNorm);
 
 }  // namespace infini_train::simt

@@ -45,18 +45,27 @@ struct GradientRow {
     sums.g_n += part.g_n;
   }
 
-  /// rstd * (g - mean(g) - n * mean(g * n)), without mean(g) where not centered.
+  /// rstd * (g - mean(g) - n * mean(g * n)), without mean(g) where not centered, plus grad_sum
+  /// where that is not null.
   SIMT_DEVICE Vec<T, N> GradX(Pair<C> means, std::int64_t i, const Vec<T, N>& x,
-                              const Vec<T, N>& grad_y) const {
+                              const Vec<T, N>& grad_y, const T* grad_sum) const {
     C w[N];
     weight.template Read<N>(i, w);
-    Vec<T, N> results;
+    C results[N];
     for (int k = 0; k < N; ++k) {
       const C g = ToCompute(grad_y[k]) * w[k];
       const C from_mean = centered ? g - means.g : g;
-      results[k] = FromCompute<T>(rstd * (from_mean - Normalized(x[k]) * means.g_n));
+      results[k] = rstd * (from_mean - Normalized(x[k]) * means.g_n);
     }
-    return results;
+    if (grad_sum != nullptr) {
+      const Vec<T, N> direct = Load<N>(grad_sum + i);
+      for (int k = 0; k < N; ++k)
+        results[k] += ToCompute(direct[k]);
+    }
+    Vec<T, N> rounded;
+    for (int k = 0; k < N; ++k)
+      rounded[k] = FromCompute<T>(results[k]);
+    return rounded;
   }
 };
 
@@ -96,9 +105,9 @@ struct ColumnSums {
 /// to a row of it: hidden sums for the weight, then hidden for the bias where centered.
 template <typename T, int N, typename Team, bool centered>
 SIMT_KERNEL void NormBackwardKernel(T* grad_x, ComputeType<T>* partials, const T* grad_y,
-                                    const T* x, NormParameter<T> weight, const ComputeType<T>* mean,
-                                    const ComputeType<T>* rstd, std::int64_t rows,
-                                    std::int64_t hidden) {
+                                    const T* grad_sum, const T* x, NormParameter<T> weight,
+                                    const ComputeType<T>* mean, const ComputeType<T>* rstd,
+                                    std::int64_t rows, std::int64_t hidden) {
   using C = ComputeType<T>;
   constexpr int kCached = kCachedVectors<N>;
   const std::int64_t vectors = hidden / N;
@@ -109,6 +118,7 @@ SIMT_KERNEL void NormBackwardKernel(T* grad_x, ComputeType<T>* partials, const T
   for (std::int64_t r = Team::First(); r < rows; r += Team::Count()) {
     const T* x_row = x + r * hidden;
     const T* grad_y_row = grad_y + r * hidden;
+    const T* grad_sum_row = grad_sum == nullptr ? nullptr : grad_sum + r * hidden;
     T* grad_x_row = grad_x + r * hidden;
     const GradientRow<T, N, centered> row{weight, centered ? Load(mean + r) : C(0), Load(rstd + r)};
     Vec<T, N> xs[kCached];
@@ -130,7 +140,7 @@ SIMT_KERNEL void NormBackwardKernel(T* grad_x, ComputeType<T>* partials, const T
       const std::int64_t v = Team::Lane() + std::int64_t{k} * Team::Size();
       if (v < vectors) {
         columns.Add(k, row, xs[k], gs[k]);
-        Store(grad_x_row + v * N, row.GradX(means, v * N, xs[k], gs[k]));
+        Store(grad_x_row + v * N, row.GradX(means, v * N, xs[k], gs[k], grad_sum_row));
       }
     }
     for (std::int64_t v = beyond; v < vectors; v += Team::Size()) {
@@ -141,7 +151,7 @@ SIMT_KERNEL void NormBackwardKernel(T* grad_x, ComputeType<T>* partials, const T
         columns.AddInMemory(block_partials, hidden, v * N, r == Team::First(), row, x_vector,
                             g_vector);
       }
-      Store(grad_x_row + v * N, row.GradX(means, v * N, x_vector, g_vector));
+      Store(grad_x_row + v * N, row.GradX(means, v * N, x_vector, g_vector, grad_sum_row));
     }
   }
   if (block_partials == nullptr) return;
@@ -184,8 +194,8 @@ constexpr std::int64_t kMaxParts = 512;
 
 template <bool centered>
 void NormBackward(const char* op, const Context& context, Tensor& grad_x, Tensor& grad_weight,
-                  Tensor& grad_bias, const Tensor& grad_y, const Tensor& x, const Tensor& weight,
-                  const Tensor* mean, const Tensor& rstd) {
+                  Tensor& grad_bias, const Tensor& grad_y, const Tensor& grad_sum, const Tensor& x,
+                  const Tensor& weight, const Tensor* mean, const Tensor& rstd) {
   const std::int64_t hidden = x.size(-1);
   const std::int64_t rows = rstd.numel();
   if (hidden == 0) return;
@@ -195,7 +205,7 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Tensor
     using T = typename decltype(tag)::type;
     using C = ComputeType<T>;
     DispatchNormRows<T>(
-        hidden, {&grad_x, &grad_y, &x, &weight}, [&](auto team, auto width, int lanes) {
+        hidden, {&grad_x, &grad_y, &grad_sum, &x, &weight}, [&](auto team, auto width, int lanes) {
           using Team = typename decltype(team)::type;
           constexpr bool kGroups = std::is_same_v<Team, GroupTeam>;
           constexpr std::int64_t kTeams = kGroups ? 8 : 1;
@@ -211,8 +221,8 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Tensor
           }
           C* partials_data = wants_parameters ? partials.template data<C>() : nullptr;
           Launch(context, geometry, &NormBackwardKernel<T, width(), Team, centered>,
-                 grad_x.data<T>(), partials_data, grad_y.data<T>(), x.data<T>(),
-                 NormParameter<T>::Of(weight, 1), centered ? mean->data<C>() : nullptr,
+                 grad_x.data<T>(), partials_data, grad_y.data<T>(), DataOf<T>(grad_sum),
+                 x.data<T>(), NormParameter<T>::Of(weight, 1), centered ? mean->data<C>() : nullptr,
                  rstd.data<C>(), rows, hidden);
           if (wants_parameters) SumParameterParts(context, grad_weight, grad_bias, partials);
         });
@@ -222,21 +232,39 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Tensor
 void LayerNormBackward(const Context& context, Tensor& grad_x, Tensor& grad_weight,
                        Tensor& grad_bias, const Tensor& grad_y, const Tensor& x,
                        const Tensor& weight, const Tensor& mean, const Tensor& rstd) {
-  NormBackward<true>("LayerNormBackward", context, grad_x, grad_weight, grad_bias, grad_y, x,
+  NormBackward<true>("LayerNormBackward", context, grad_x, grad_weight, grad_bias, grad_y, {}, x,
                      weight, &mean, rstd);
+}
+
+void AddLayerNormBackward(const Context& context, Tensor& grad_x, Tensor& grad_weight,
+                          Tensor& grad_bias, const Tensor& grad_y, const Tensor& grad_sum,
+                          const Tensor& sum, const Tensor& weight, const Tensor& mean,
+                          const Tensor& rstd) {
+  NormBackward<true>("AddLayerNormBackward", context, grad_x, grad_weight, grad_bias, grad_y,
+                     grad_sum, sum, weight, &mean, rstd);
 }
 
 void RmsNormBackward(const Context& context, Tensor& grad_x, Tensor& grad_weight,
                      const Tensor& grad_y, const Tensor& x, const Tensor& weight,
                      const Tensor& rstd) {
   Tensor no_bias;
-  NormBackward<false>("RmsNormBackward", context, grad_x, grad_weight, no_bias, grad_y, x, weight,
-                      nullptr, rstd);
+  NormBackward<false>("RmsNormBackward", context, grad_x, grad_weight, no_bias, grad_y, {}, x,
+                      weight, nullptr, rstd);
+}
+
+void AddRmsNormBackward(const Context& context, Tensor& grad_x, Tensor& grad_weight,
+                        const Tensor& grad_y, const Tensor& grad_sum, const Tensor& sum,
+                        const Tensor& weight, const Tensor& rstd) {
+  Tensor no_bias;
+  NormBackward<false>("AddRmsNormBackward", context, grad_x, grad_weight, no_bias, grad_y, grad_sum,
+                      sum, weight, nullptr, rstd);
 }
 
 }  // namespace
 
 SIMT_REGISTER_KERNEL(LayerNormBackward, &LayerNormBackward);
 SIMT_REGISTER_KERNEL(RmsNormBackward, &RmsNormBackward);
+SIMT_REGISTER_KERNEL(AddLayerNormBackward, &AddLayerNormBackward);
+SIMT_REGISTER_KERNEL(AddRmsNormBackward, &AddRmsNormBackward);
 
 }  // namespace infini_train::simt

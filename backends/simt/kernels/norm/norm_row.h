@@ -75,6 +75,22 @@ struct CachedRow {
     }
   }
 
+  /// The row x + residual, which is written to `sum` on the way.
+  SIMT_DEVICE static CachedRow OfSum(const T* x, const T* residual, T* sum, std::int64_t size) {
+    CachedRow result(sum, size / N, Uncached{});
+    for (int k = 0; k < kCached; ++k) {
+      const std::int64_t v = Team::Lane() + std::int64_t{k} * Team::Size();
+      if (v < result.vectors) {
+        result.cache[k] = Add(Load<N>(x + v * N), Load<N>(residual + v * N));
+        Store(sum + v * N, result.cache[k]);
+      }
+    }
+    for (std::int64_t v = Team::Lane() + std::int64_t{kCached} * Team::Size(); v < result.vectors;
+         v += Team::Size())
+      Store(sum + v * N, Add(Load<N>(x + v * N), Load<N>(residual + v * N)));
+    return result;
+  }
+
   /// Calls `body(i, vector)` for this lane's vectors, which begin at element i.
   template <typename Body>
   SIMT_DEVICE void ForEach(Body& body) const {
@@ -86,7 +102,25 @@ struct CachedRow {
          v += Team::Size())
       body(v * N, Load<N>(row + v * N));
   }
+
+ private:
+  struct Uncached {};
+  SIMT_DEVICE CachedRow(const T* row, std::int64_t vectors, Uncached)
+      : row(row), vectors(vectors) {}
+
+  SIMT_DEVICE static Vec<T, N> Add(const Vec<T, N>& a, const Vec<T, N>& b) {
+    Vec<T, N> sum;
+    for (int k = 0; k < N; ++k)
+      sum[k] = FromCompute<T>(ToCompute(a[k]) + ToCompute(b[k]));
+    return sum;
+  }
 };
+
+/// The elements of an optional tensor.
+template <typename T>
+T* DataOf(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
 
 /// Chooses team and vector width for rows of `hidden` elements, of which every array of the row and
 /// of the parameters begins at one of `arrays`, and calls `body(TypeTag<Team>{},
