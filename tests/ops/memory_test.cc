@@ -166,19 +166,22 @@ TEST_P(MemoryTest, CopyOfALargeContiguousTensor) {
   ExpectEqual(out, values);
 }
 
-TEST_P(MemoryTest, CopyTransposesManyMatrices) {
-  const std::int64_t count = kManyRows;
-  std::vector<std::uint8_t> values(static_cast<std::size_t>(count) * 72);
+/// In tiles that blocks have to take turns at.
+TEST_P(MemoryTest, CopyTransposesALargeMatrix) {
+  const std::int64_t rows = 2081;
+  const std::int64_t columns = 2079;
+  std::vector<std::uint8_t> values(static_cast<std::size_t>(rows * columns));
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = static_cast<std::uint8_t>(i * 37 + i / 251);
-  Tensor x = Tensor::Empty({count, 8, 9}, DataType::kUInt8, device());
+  Tensor x = Tensor::Empty({rows, columns}, DataType::kUInt8, device());
   x.CopyFromHost(values.data(), values.size());
-  Tensor out = Tensor::Empty({count, 9, 8}, DataType::kUInt8, device());
-  Call<op::Copy>(out, x.AsStrided({count, 9, 8}, {72, 1, 9}, 0));
+  Tensor out = Tensor::Empty({columns, rows}, DataType::kUInt8, device());
+  Call<op::Copy>(out, x.AsStrided({columns, rows}, {1, columns}, 0));
   const std::vector<std::uint8_t> found = out.ToVector<std::uint8_t>();
   std::int64_t wrong = 0;
-  for (std::size_t i = 0; i < found.size(); ++i)
-    wrong += found[i] != values[i / 72 * 72 + i % 8 * 9 + i % 72 / 8];
+  for (std::int64_t i = 0; i < rows * columns; ++i)
+    wrong += found[static_cast<std::size_t>(i)] !=
+             values[static_cast<std::size_t>(i % rows * columns + i / rows)];
   EXPECT_EQ(wrong, 0);
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 
 #include "backends/simt/kernels/elementwise/convert.h"
@@ -41,6 +42,10 @@ struct Transposition {
 /// neighbours.
 constexpr int kTile = 32;
 constexpr int kTransposeBlock = 256;
+/// More blocks than that fill a device only cost their start.
+constexpr std::int64_t kMaxTransposeGrid = 4096;
+/// Thinner matrices leave most of a tile empty.
+constexpr std::int64_t kMinTransposeExtent = 16;
 
 SIMT_HOST_DEVICE inline std::int64_t TilesOf(std::int64_t extent) {
   return (extent + kTile - 1) / kTile;
@@ -91,8 +96,8 @@ bool Transpose(const Context& context, const Tensor& out, const Array& x) {
   int dim = 0;
   while (dim < last && dims.strides[dim][1] != 1)
     ++dim;
-  if (dim >= last || dims.inner_stride(0) != 1 || dims.sizes[dim] < kTile / 4 ||
-      dims.inner_size() < kTile / 4)
+  if (dim >= last || dims.inner_stride(0) != 1 || dims.sizes[dim] < kMinTransposeExtent ||
+      dims.inner_size() < kMinTransposeExtent)
     return false;
   Transposition matrices = {};
   matrices.out = target.data;
@@ -107,7 +112,8 @@ bool Transpose(const Context& context, const Tensor& out, const Array& x) {
       matrices.batch.numel * TilesOf(matrices.rows) * TilesOf(matrices.columns);
   DispatchSize(out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    Launch(context, Rows(tiles, kTransposeBlock), &TransposeKernel<T>, matrices);
+    Launch(context, Rows(std::min(tiles, kMaxTransposeGrid), kTransposeBlock), &TransposeKernel<T>,
+           matrices);
   });
   return true;
 }
