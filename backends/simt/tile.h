@@ -21,6 +21,7 @@ class TileLoader {
   /// along that direction is 1 and that every kMaxVectorWidth<C> elements from `from` are aligned.
   SIMT_DEVICE void Fetch(const S* from, std::int64_t extent_stride, std::int64_t depth_stride,
                          bool along_depth, bool vector, std::int64_t extent, std::int64_t depth) {
+    SIMT_UNROLL
     for (int i = 0; i < kPieces; ++i) {
       const Place place = PlaceOf(i, along_depth);
       const std::int64_t inside = along_depth ? (place.e < extent ? depth - place.d : 0)
@@ -30,6 +31,7 @@ class TileLoader {
       if (vector && inside >= kVector) {
         pieces_[i] = Load<kVector>(piece);
       } else {
+        SIMT_UNROLL
         for (int x = 0; x < kVector; ++x)
           pieces_[i][x] = x < inside ? Load(piece + x * stride) : FromCompute<S>(C(0));
       }
@@ -38,12 +40,15 @@ class TileLoader {
 
   /// Writes to shared memory what the last Fetch, along the same direction, has read.
   SIMT_DEVICE void Put(Shared<C> to, bool along_depth) const {
+    SIMT_UNROLL
     for (int i = 0; i < kPieces; ++i) {
       const Place place = PlaceOf(i, along_depth);
       Vec<C, kVector> values;
+      SIMT_UNROLL
       for (int x = 0; x < kVector; ++x)
         values[x] = ToCompute(pieces_[i][x]);
       if (along_depth) {
+        SIMT_UNROLL
         for (int x = 0; x < kVector; ++x)
           to[(place.d + x) * kStride + place.e] = values[x];
       } else {
@@ -79,8 +84,10 @@ class TileLoader {
 template <int kCount, int kGroupStride, typename C>
 SIMT_DEVICE void LoadFragment(C (&fragment)[kCount], Shared<C> from, int at) {
   constexpr int kWidth = kCount < kMaxVectorWidth<C> ? kCount : kMaxVectorWidth<C>;
+  SIMT_UNROLL
   for (int group = 0; group < kCount / kWidth; ++group) {
     const Vec<C, kWidth> values = from.template Load<kWidth>(at + group * kGroupStride);
+    SIMT_UNROLL
     for (int x = 0; x < kWidth; ++x)
       fragment[group * kWidth + x] = values[x];
   }
@@ -96,7 +103,9 @@ SIMT_DEVICE void MultiplyTiles(C (&sums)[kM][kN], Shared<C> a, int a_at, Shared<
     C b_values[kN];
     LoadFragment<kM, kGroupM>(a_values, a, a_at + d * kStrideA);
     LoadFragment<kN, kGroupN>(b_values, b, b_at + d * kStrideB);
+    SIMT_UNROLL
     for (int i = 0; i < kM; ++i) {
+      SIMT_UNROLL
       for (int j = 0; j < kN; ++j)
         sums[i][j] += a_values[i] * b_values[j];
     }

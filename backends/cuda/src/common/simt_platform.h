@@ -19,6 +19,7 @@
 #define SIMT_KERNEL __global__
 #define SIMT_DEVICE __device__
 #define SIMT_HOST_DEVICE __host__ __device__
+#define SIMT_UNROLL _Pragma("unroll")
 #define SIMT_DEVICE_TYPE kCUDA
 
 namespace infini_train::simt {

@@ -48,6 +48,7 @@ SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
     typename Tile::Sums sums = {};
     C max[kRows];
     C sum[kRows] = {};  // over this lane's columns
+    SIMT_UNROLL
     for (int i = 0; i < kRows; ++i)
       max[i] = -kInfinity;
     for (std::int64_t s0 = first.begin; s0 < last.end; s0 += Tile::kColumns) {
@@ -59,9 +60,11 @@ SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
 
       const bool all_visible = s0 >= last.begin && s0 + Tile::kColumns <= first.end;
       Vec<C, kRows> tile_max;
+      SIMT_UNROLL
       for (int i = 0; i < kRows; ++i) {
         const HeadRange visible = shape.VisibleKeys(t0 + Tile::Row() + i);
         tile_max[i] = max[i];
+        SIMT_UNROLL
         for (int j = 0; j < kColumns; ++j) {
           const std::int64_t s = s0 + Tile::Column() + j;
           const bool seen = all_visible || (s >= visible.begin && s < visible.end);
@@ -70,16 +73,20 @@ SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
         }
       }
       tile_max = ReduceGroup<Tile::kGroup>(tile_max, RowMax());
+      SIMT_UNROLL
       for (int i = 0; i < kRows; ++i) {
         const C shift = tile_max[i] == -kInfinity ? C(0) : tile_max[i];
         const C alpha = Exp(max[i] - shift);
         max[i] = tile_max[i];
         sum[i] *= alpha;
+        SIMT_UNROLL
         for (int j = 0; j < kColumns; ++j) {
           weights[i][j] = Exp(weights[i][j] - shift);
           sum[i] += weights[i][j];
         }
+        SIMT_UNROLL
         for (int slice = 0; slice < Tile::kSlices; ++slice) {
+          SIMT_UNROLL
           for (int j = 0; j < kColumns; ++j)
             sums[slice][i][j] *= alpha;
         }
@@ -87,6 +94,7 @@ SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
           C factors[kColumns];
           const std::int64_t row = (b * shape.heads + h) * shape.queries + t0 + Tile::Row() + i;
           shape.dropout.Factors(row * shape.keys + s0 + Tile::Column(), factors);
+          SIMT_UNROLL
           for (int j = 0; j < kColumns; ++j)
             weights[i][j] *= factors[j];
         }
@@ -97,12 +105,16 @@ SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
     }
 
     Vec<C, kRows> total;
+    SIMT_UNROLL
     for (int i = 0; i < kRows; ++i)
       total[i] = sum[i];
     total = ReduceGroup<Tile::kGroup>(total, RowSum());
+    SIMT_UNROLL
     for (int i = 0; i < kRows; ++i) {
       const C factor = total[i] == C(0) ? C(0) : C(1) / total[i];
+      SIMT_UNROLL
       for (int slice = 0; slice < Tile::kSlices; ++slice) {
+        SIMT_UNROLL
         for (int j = 0; j < kColumns; ++j)
           sums[slice][i][j] *= factor;
       }

@@ -43,6 +43,7 @@ SIMT_KERNEL void KeyGradientsKernel(AttentionGradients<S> args) {
         Tile::Multiply(grads, staging, args.v.At(b, kv_head, s0), args.v.row, rows,
                        args.grad_out.At(b, h, t0), args.grad_out.row, columns, shape.head_size,
                        args.vector);
+        SIMT_UNROLL
         for (int j = 0; j < kColumns; ++j) {
           const std::int64_t t = t0 + Tile::Column() + j;
           const bool inside = t < queries.end;
@@ -50,12 +51,14 @@ SIMT_KERNEL void KeyGradientsKernel(AttentionGradients<S> args) {
           const C delta = inside ? Load(static_cast<const C*>(args.delta.At(b, h, t))) : C(0);
           const HeadRange visible = inside ? shape.VisibleKeys(t) : HeadRange{0, 0};
           C factors[kRows];
+          SIMT_UNROLL
           for (int i = 0; i < kRows; ++i)
             factors[i] = C(1);
           if (shape.dropout.enabled()) {
             const std::int64_t row = (b * shape.heads + h) * shape.queries + t;
             shape.dropout.Factors(row * shape.keys + s, factors);
           }
+          SIMT_UNROLL
           for (int i = 0; i < kRows; ++i) {
             const bool seen = s + i >= visible.begin && s + i < visible.end;
             const C weight = seen ? Exp(weights[i][j] * scale - lse) : C(0);

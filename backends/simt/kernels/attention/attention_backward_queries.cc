@@ -33,6 +33,7 @@ SIMT_KERNEL void QueryGradientsKernel(AttentionGradients<S> args) {
 
     Vec<C, kRows> delta{};
     C lse[kRows] = {};
+    SIMT_UNROLL
     for (int i = 0; i < kRows; ++i) {
       if (Tile::Row() + i >= rows) continue;
       const S* grad_out = args.grad_out.At(b, h, t + i);
@@ -42,6 +43,7 @@ SIMT_KERNEL void QueryGradientsKernel(AttentionGradients<S> args) {
       lse[i] = Load(args.lse.At(b, h, t + i));
     }
     delta = ReduceGroup<Tile::kGroup>(delta, RowSum());
+    SIMT_UNROLL
     for (int i = 0; i < kRows; ++i) {
       if (ThreadIndex() % Tile::kGroup == 0 && Tile::Row() + i < rows)
         Store(args.delta.At(b, h, t + i), delta[i]);
@@ -59,15 +61,18 @@ SIMT_KERNEL void QueryGradientsKernel(AttentionGradients<S> args) {
       Tile::Multiply(grads, staging, args.grad_out.At(b, h, t0), args.grad_out.row, rows,
                      args.v.At(b, kv_head, s0), args.v.row, columns, shape.head_size, args.vector);
       const std::int64_t s = s0 + Tile::Column();
+      SIMT_UNROLL
       for (int i = 0; i < kRows; ++i) {
         if (shape.dropout.enabled()) {
           C factors[kColumns];
           const std::int64_t row = (b * shape.heads + h) * shape.queries + t + i;
           shape.dropout.Factors(row * shape.keys + s, factors);
+          SIMT_UNROLL
           for (int j = 0; j < kColumns; ++j)
             grads[i][j] *= factors[j];
         }
         const HeadRange visible = shape.VisibleKeys(t + i);
+        SIMT_UNROLL
         for (int j = 0; j < kColumns; ++j) {
           const bool seen = s + j >= visible.begin && s + j < visible.end;
           const C weight = Exp(weights[i][j] * scale - lse[i]);

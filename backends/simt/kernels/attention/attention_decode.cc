@@ -36,13 +36,16 @@ struct RowPart {
   }
 
   SIMT_DEVICE void Read(const S* row, std::int64_t size, bool vector) {
+    SIMT_UNROLL
     for (int piece = 0; piece < kPieces; ++piece) {
       const std::int64_t x = Position(piece);
       if (vector && x < size) {
         const Vec<S, kVector> values = Load<kVector>(row + x);
+        SIMT_UNROLL
         for (int i = 0; i < kVector; ++i)
           v[piece * kVector + i] = ToCompute(values[i]);
       } else {
+        SIMT_UNROLL
         for (int i = 0; i < kVector; ++i)
           v[piece * kVector + i] = x + i < size ? ToCompute(Load(row + x + i)) : C(0);
       }
@@ -81,15 +84,18 @@ SIMT_KERNEL void DecodeKernel(Arguments<S> args) {
     const HeadRange keys = shape.VisibleKeys(t);
     for (std::int64_t s = keys.begin + group * kKeys; s < keys.end; s += kGroups * kKeys) {
       Vec<C, kKeys> scores{};
+      SIMT_UNROLL
       for (int i = 0; i < kKeys; ++i) {
         if (s + i >= keys.end) continue;
         Part key;
         key.Read(args.k.At(b, kv_head, s + i), shape.head_size, args.vector);
+        SIMT_UNROLL
         for (int x = 0; x < Part::kCount; ++x)
           scores[i] += query.v[x] * key.v[x];
       }
       scores = ReduceGroup<kGroup>(scores, RowSum());
       C new_max = max;
+      SIMT_UNROLL
       for (int i = 0; i < kKeys; ++i) {
         scores[i] = s + i < keys.end ? scores[i] * scale : -kInfinity;
         if (scores[i] > new_max) new_max = scores[i];
@@ -98,21 +104,25 @@ SIMT_KERNEL void DecodeKernel(Arguments<S> args) {
       const C alpha = Exp(max - shift);
       max = new_max;
       total *= alpha;
+      SIMT_UNROLL
       for (int x = 0; x < Part::kCount; ++x)
         sums[x] *= alpha;
       C factors[kKeys] = {C(1), C(1), C(1), C(1)};
       if (shape.dropout.enabled()) shape.dropout.Factors(row * shape.keys + s, factors);
+      SIMT_UNROLL
       for (int i = 0; i < kKeys; ++i) {
         if (s + i >= keys.end) continue;
         const C weight = Exp(scores[i] - shift);
         total += weight;
         Part value;
         value.Read(args.v.At(b, kv_head, s + i), shape.head_size, args.vector);
+        SIMT_UNROLL
         for (int x = 0; x < Part::kCount; ++x)
           sums[x] += weight * factors[i] * value.v[x];
       }
     }
 
+    SIMT_UNROLL
     for (int piece = 0; piece < Part::kPieces; ++piece) {
       Vec<C, Part::kVector> values;
       for (int i = 0; i < Part::kVector; ++i)
@@ -126,11 +136,13 @@ SIMT_KERNEL void DecodeKernel(Arguments<S> args) {
     SyncBlock();
     C all_max = -kInfinity;
     C weights[kGroups];  // of the groups' sums
+    SIMT_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       weights[g] = shared_max[g];
       if (weights[g] > all_max) all_max = weights[g];
     }
     C all_total = 0;
+    SIMT_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       const C group_total = shared_total[g];
       weights[g] = Exp(weights[g] - (all_max == -kInfinity ? C(0) : all_max));
@@ -140,6 +152,7 @@ SIMT_KERNEL void DecodeKernel(Arguments<S> args) {
     S* out = args.out.At(b, h, t);
     for (std::int64_t x = ThreadIndex(); x < shape.head_size; x += kThreads) {
       C sum = 0;
+      SIMT_UNROLL
       for (int g = 0; g < kGroups; ++g) {
         const C group_sum = shared_sums[g * kHeadSize + x];
         sum += group_sum * weights[g];

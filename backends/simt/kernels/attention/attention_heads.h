@@ -53,6 +53,7 @@ struct AttentionDropout {
   template <int kCount, typename C>
   SIMT_DEVICE void Factors(std::int64_t element, C (&factors)[kCount]) const {
     std::uint32_t words[4] = {};
+    SIMT_UNROLL
     for (int i = 0; i < kCount; ++i) {
       const int word = static_cast<int>((element + i) & 3);
       if (i == 0 || word == 0) {

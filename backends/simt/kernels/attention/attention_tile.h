@@ -71,9 +71,12 @@ struct AttentionTile {
   /// Writes a lane's weights to shared memory, as Accumulate reads them after its first barrier.
   SIMT_DEVICE static void PutWeights(Shared<C> shared, const Weights& weights) {
     constexpr int kVector = kMaxVectorWidth<C>;
+    SIMT_UNROLL
     for (int j = 0; j < kLaneColumns; ++j) {
+      SIMT_UNROLL
       for (int i = 0; i < kLaneRows; i += kVector) {
         Vec<C, kVector> values;
+        SIMT_UNROLL
         for (int x = 0; x < kVector; ++x)
           values[x] = weights[i + x][j];
         shared.Store((Column() + j) * kRowStride + Row() + i, values);
@@ -89,6 +92,7 @@ struct AttentionTile {
                                      bool vector) {
     TileLoader<S, kThreads, kColumns, kColumns, kColumnStride> loader;
     const Shared<C> tile = staging.Sub(0, kColumns * kColumnStride);
+    SIMT_UNROLL
     for (int slice = 0; slice < kSlices; ++slice) {
       const int x = slice * kColumns;
       if (x < head_size) {
@@ -105,17 +109,21 @@ struct AttentionTile {
   /// Writes sums to the first `row_count` rows of a [kRows, head size] matrix.
   SIMT_DEVICE static void Write(const Sums& sums, S* rows, std::int64_t row_stride,
                                 std::int64_t row_count, std::int64_t head_size, bool vector) {
+    SIMT_UNROLL
     for (int slice = 0; slice < kSlices; ++slice) {
       const std::int64_t x = slice * kColumns + Column();
+      SIMT_UNROLL
       for (int i = 0; i < kLaneRows; ++i) {
         if (Row() + i >= row_count || x >= head_size) continue;
         S* to = rows + (Row() + i) * row_stride + x;
         Vec<S, kLaneColumns> values;
+        SIMT_UNROLL
         for (int j = 0; j < kLaneColumns; ++j)
           values[j] = FromCompute<S>(sums[slice][i][j]);
         if (vector) {
           Store(to, values);
         } else {
+          SIMT_UNROLL
           for (int j = 0; j < kLaneColumns && x + j < head_size; ++j)
             Store(to + j, values[j]);
         }
@@ -128,6 +136,7 @@ struct AttentionTile {
 struct RowSum {
   template <typename C, int kCount>
   SIMT_DEVICE Vec<C, kCount> operator()(Vec<C, kCount> a, const Vec<C, kCount>& b) const {
+    SIMT_UNROLL
     for (int i = 0; i < kCount; ++i)
       a[i] += b[i];
     return a;
@@ -137,6 +146,7 @@ struct RowSum {
 struct RowMax {
   template <typename C, int kCount>
   SIMT_DEVICE Vec<C, kCount> operator()(Vec<C, kCount> a, const Vec<C, kCount>& b) const {
+    SIMT_UNROLL
     for (int i = 0; i < kCount; ++i)
       a[i] = b[i] > a[i] ? b[i] : a[i];
     return a;

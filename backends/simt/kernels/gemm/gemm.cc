@@ -60,6 +60,7 @@ SIMT_DEVICE void WriteRow(const Problem<S, O>& problem, O* out, std::int64_t row
   constexpr int kVector = kMaxVectorWidth<C>;
   O* to = out + row * problem.out_row + column * problem.out_column;
   C values[kVector];
+  SIMT_UNROLL
   for (int x = 0; x < kVector; ++x) {
     values[x] = sums[x];
     if (problem.bias != nullptr && column + x < problem.n) {
@@ -70,6 +71,7 @@ SIMT_DEVICE void WriteRow(const Problem<S, O>& problem, O* out, std::int64_t row
   if (problem.out_vector && column + kVector <= problem.n) {
     Vec<O, kVector> result;
     if (problem.accumulate) result = Load<kVector>(static_cast<const O*>(to));
+    SIMT_UNROLL
     for (int x = 0; x < kVector; ++x) {
       if (problem.accumulate) values[x] += ToCompute(result[x]);
       result[x] = FromCompute<O>(values[x]);
@@ -77,6 +79,7 @@ SIMT_DEVICE void WriteRow(const Problem<S, O>& problem, O* out, std::int64_t row
     Store(to, result);
     return;
   }
+  SIMT_UNROLL
   for (int x = 0; x < kVector && column + x < problem.n; ++x) {
     O* element = to + x * problem.out_column;
     if (problem.accumulate) values[x] += ToCompute(Load(static_cast<const O*>(element)));
@@ -149,10 +152,12 @@ SIMT_KERNEL void GemmKernel(Problem<S, O> problem) {
       SyncBlock();
     }
 
+    SIMT_UNROLL
     for (int i = 0; i < kRows; ++i) {
       const std::int64_t row =
           m0 + i / kRowVector * (kLanes * kRowVector) + row_at + i % kRowVector;
       if (row >= problem.m) continue;
+      SIMT_UNROLL
       for (int j = 0; j < kColumns; j += kVector) {
         const std::int64_t column = n0 + j * kLanes + column_at;
         if (column < problem.n) WriteRow(problem, out, row, column, &sums[i][j]);
