@@ -21,8 +21,12 @@ file(RELATIVE_PATH infinitrain_bin_to_lib "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAK
 set(CMAKE_INSTALL_RPATH "$ORIGIN/${infinitrain_bin_to_lib}")
 
 add_library(infini_train_compile_options INTERFACE)
-target_compile_options(infini_train_compile_options INTERFACE -Wall -Wextra
-  $<$<BOOL:${INFINITRAIN_WARNINGS_AS_ERRORS}>:-Werror>)
+target_compile_options(infini_train_compile_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>" "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>")
+if(INFINITRAIN_WARNINGS_AS_ERRORS)
+  target_compile_options(infini_train_compile_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-Werror>" "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
+endif()
 # What GCC's optimiser says about inlined library code comes and goes with its decisions.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(infini_train_compile_options INTERFACE

@@ -87,6 +87,8 @@ if(NOT EXISTS "${INFINITRAIN_SOURCE_DIR}/infini_train/CMakeLists.txt")
 endif()
 infinitrain_check_extension_api("${INFINITRAIN_SOURCE_DIR}" "${infinitrain_repository}" "${infinitrain_provider_dir}")
 
+# The languages of a provider besides C++.
+set(infinitrain_languages "")
 if(infinitrain_provider_dir)
   include("${infinitrain_provider_dir}/cmake/pre_project.cmake")
 endif()

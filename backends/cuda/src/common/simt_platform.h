@@ -341,9 +341,29 @@ namespace detail {
 
 inline void CheckLaunch(cudaError_t error, OpId op) {
   if (error == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // No later call is blamed for it.
   const std::string name = op == OpId::kCount ? "a kernel" : std::string(GetOpInfo(op).name);
   throw Error("launch of " + name + ": " + cudaGetErrorString(error));
 }
+
+/// Makes a context's device the current one for a scope: the default stream is the current
+/// device's.
+class LaunchDevice {
+ public:
+  explicit LaunchDevice(const Context& context) : wanted_(context.device.index()) {
+    CheckLaunch(cudaGetDevice(&previous_), context.op);
+    if (previous_ != wanted_) CheckLaunch(cudaSetDevice(wanted_), context.op);
+  }
+  ~LaunchDevice() {
+    if (previous_ != wanted_) cudaSetDevice(previous_);
+  }
+  LaunchDevice(const LaunchDevice&) = delete;
+  LaunchDevice& operator=(const LaunchDevice&) = delete;
+
+ private:
+  int wanted_;
+  int previous_ = 0;
+};
 
 /// Dynamic shared memory that a kernel has without asking for more.
 inline constexpr std::size_t kDefaultSharedBytes = std::size_t{48} << 10;
@@ -359,6 +379,7 @@ void Launch(const Context& context, const Geometry& geometry, void (*kernel)(P..
   static_assert((sizeof(P) + ... + 0) <= kMaxArgumentBytes,
                 "the arguments of a kernel take at most 4096 bytes");
   if (geometry.grid_x == 0 || geometry.grid_y == 0 || geometry.grid_z == 0) return;
+  const detail::LaunchDevice device(context);
   const auto* function = reinterpret_cast<const void*>(kernel);
   if (geometry.dynamic_shared_bytes > detail::kDefaultSharedBytes) {
     detail::CheckLaunch(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
