@@ -3,11 +3,8 @@
 set(infinitrain_rt_backends nvidia)
 set(infinitrain_languages CUDA)
 
-if(NOT CMAKE_CUDA_COMPILER AND DEFINED ENV{CUDACXX})
-  set(CMAKE_CUDA_COMPILER "$ENV{CUDACXX}" CACHE FILEPATH "Compiler of the kernels")
-endif()
-find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin
-             DOC "Compiler of the kernels")
+find_program(CMAKE_CUDA_COMPILER NAMES $ENV{CUDACXX} nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda
+             PATH_SUFFIXES bin DOC "Compiler of the kernels")
 execute_process(COMMAND "${CMAKE_CUDA_COMPILER}" --list-gpu-arch
                 OUTPUT_VARIABLE architectures RESULT_VARIABLE failed ERROR_QUIET)
 if(failed)

@@ -1,3 +1,5 @@
+#include "backends/simt/kernels/gemm/gemm.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -272,8 +274,10 @@ void Run(const Context& context, Tensor& out, const Tensor& a, const Tensor& b, 
   }
 }
 
-void Gemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
-          bool accumulate) {
+}  // namespace
+
+void PortableGemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b,
+                  const Tensor& bias, bool accumulate) {
   DispatchFloating("Gemm", a.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     if (out.dtype() == a.dtype()) {
@@ -290,9 +294,5 @@ void Gemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b,
                                                      "its inputs' type or float32 as out");
   });
 }
-
-}  // namespace
-
-SIMT_REGISTER_KERNEL(Gemm, &Gemm);
 
 }  // namespace infini_train::simt
