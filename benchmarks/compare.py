@@ -127,25 +127,20 @@ def table(measured: dict[Case, Results]) -> str:
     for case, results in measured.items():
         for name, rounds in results.items():
             step_ms, gflops, loss = (
-                statistics.median(result[key] for result in rounds)
-                for key in ("step_ms", "gflops", "loss")
+                statistics.median(result[key] for result in rounds) for key in ("step_ms", "gflops", "loss")
             )
             speed = spread([tokens_per_second(result) for result in rounds], ".0f")
             peak, model = (
-                statistics.median(figure(result) for result in rounds)
-                for figure in (peak_memory, model_memory)
+                statistics.median(figure(result) for result in rounds) for figure in (peak_memory, model_memory)
             )
             lines.append(
-                f"| {case} | {name} | {speed} | {step_ms:.1f} | {gflops:.0f}"
-                f" | {peak:.0f} | {model:.0f} | {loss:.4f} |"
+                f"| {case} | {name} | {speed} | {step_ms:.1f} | {gflops:.0f} | {peak:.0f} | {model:.0f} | {loss:.4f} |"
             )
         if OURS in results:
             speed = spread(ratios(results, tokens_per_second, max), ".2f")
             peak = statistics.median(ratios(results, peak_memory, min))
             model = statistics.median(ratios(results, model_memory, min))
-            lines.append(
-                f"| {case} | **ours / PyTorch** | **{speed}** | | | {peak:.2f} | {model:.2f} | |"
-            )
+            lines.append(f"| {case} | **ours / PyTorch** | **{speed}** | | | {peak:.2f} | {model:.2f} | |")
     return "\n".join(lines)
 
 
@@ -167,16 +162,10 @@ def setting(arguments: argparse.Namespace, measured: dict[Case, Results]) -> str
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "train_step", type=Path, nargs="?", help="our program; without, PyTorch only"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("train_step", type=Path, nargs="?", help="our program; without, PyTorch only")
     parser.add_argument("--model", default="gpt2", help="preset, or folder with config.json")
-    parser.add_argument(
-        "--cases", type=Case.parse, nargs="+", default=[Case.parse(text) for text in DEFAULT_CASES]
-    )
+    parser.add_argument("--cases", type=Case.parse, nargs="+", default=[Case.parse(text) for text in DEFAULT_CASES])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)

@@ -163,9 +163,7 @@ def run(arguments: argparse.Namespace) -> dict:
     optimizer = torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), fused=True)
     ids = min(config.vocab_size, TOKEN_IDS)
     batches = torch.from_numpy(tokens(batch_size, sequence_length, ids)).to(device)
-    autocast = torch.autocast(
-        device.type, dtype=torch.bfloat16, enabled=arguments.dtype == "bfloat16"
-    )
+    autocast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=arguments.dtype == "bfloat16")
 
     def synchronize() -> None:
         if device.type != "cpu":
@@ -222,9 +220,7 @@ def positive(text: str) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     presets = ", ".join(PRESETS)
     parser.add_argument("--model", default="gpt2", help=f"{presets}, or a folder with config.json")
     parser.add_argument("--batch_size", type=positive, default=4)

@@ -34,7 +34,8 @@ MAX_SUBJECTS_IN_FOLDER = 18
 
 VENDOR_WORDS = re.compile(
     r"(?i)(?<![a-z])(nvidia|cublas\w*|cudnn\w*|nccl\w*|metax|maca|mccl\w*|mcblas\w*|iluvatar|corex|"
-    r"mthreads|musa|cambricon|cnrt\w*|cncl\w*|ascend|aclrt\w*|hccl\w*|rocm|hip)(?![a-z])")
+    r"mthreads|musa|cambricon|cnrt\w*|cncl\w*|ascend|aclrt\w*|hccl\w*|rocm|hip)(?![a-z])"
+)
 # The framework has a type for CUDA devices. Where devices are defined and where users choose one, it
 # may be spoken of; elsewhere no more than the type's name appears.
 CUDA_WORD = re.compile(r"(?i)(?<!\bk)cuda")
@@ -42,7 +43,8 @@ CUDA_IS_NAMED_IN = ("infini_train/core/device/", "infini_train/trainer/")
 
 VENDOR_HEADERS = re.compile(
     r"^(cuda|cublas|cudnn|nccl|cub/|mc_|mcr/|mc(blas|dnn|runtime)|mccl|maca|musa|mublas|mudnn|mccl|cnrt|cnnl|cncl|"
-    r"acl/|hccl|ixrt|hip/)")
+    r"acl/|hccl|ixrt|hip/)"
+)
 THIRD_PARTY_HEADERS = re.compile(r"^(fmt/|nlohmann/|CLI/|pcre2|dnnl|oneapi/|omp\.h|Eigen/|boost/|gtest/|gmock/)")
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -134,7 +136,8 @@ def check_vendors(repository):
                 repository.report(name, text, match.start(), f"only {' and '.join(CUDA_IS_NAMED_IN)} name '{match[0]}'")
     for name, text in repository.sources(""):
         at_home = name.startswith(("infini_rt/src/native/", "infini_rt/tests/", "infini_rt/benchmarks/")) or (
-            name.startswith("backends/") and name.split("/")[1] not in SHARED_BACKEND_ROOMS)
+            name.startswith("backends/") and name.split("/")[1] not in SHARED_BACKEND_ROOMS
+        )
         for offset, _, path in includes(text):
             if VENDOR_HEADERS.match(path) and not at_home:
                 repository.report(name, text, offset, f"vendor header {path} outside its vendor's code")
@@ -185,8 +188,13 @@ def check_headers(repository):
             continue
         for offset, _, path in includes(text):
             if THIRD_PARTY_HEADERS.match(path):
-                repository.report(name, text, offset, f"a public header may not include {path}; "
-                                  "move it to a source or to a header below the room's folder")
+                repository.report(
+                    name,
+                    text,
+                    offset,
+                    f"a public header may not include {path}; "
+                    "move it to a source or to a header below the room's folder",
+                )
             if path.startswith("infini_train/") and not is_public(path):
                 repository.report(name, text, offset, f"{path} is not installed, this header is")
 
@@ -202,8 +210,7 @@ def check_sizes(repository):
         subjects.setdefault(path.parent, set()).add(path.stem)
     for folder, stems in subjects.items():
         if len(stems) > MAX_SUBJECTS_IN_FOLDER:
-            repository.violations.append(
-                f"{folder}: {len(stems)} subjects, expected at most {MAX_SUBJECTS_IN_FOLDER}")
+            repository.violations.append(f"{folder}: {len(stems)} subjects, expected at most {MAX_SUBJECTS_IN_FOLDER}")
 
 
 def check_texts(repository):
@@ -236,8 +243,12 @@ def check(root):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).parent.parent,
-                        help="repository to check (default: this one)")
+    parser.add_argument(
+        "--root",
+        type=pathlib.Path,
+        default=pathlib.Path(__file__).parent.parent,
+        help="repository to check (default: this one)",
+    )
     violations = check(parser.parse_args().root)
     for violation in violations:
         print(violation)

@@ -78,7 +78,7 @@ def update(root, page):
         if end is None:
             mistakes.append(f"line {start + 1}: the block has no end")
             break
-        body = lines[start + 1:end]
+        body = lines[start + 1 : end]
         if snippet:
             result.append(lines[start])
             try:
@@ -113,7 +113,9 @@ def main(arguments):
                 page.write_text(text, encoding="utf-8")
                 print(f"{name}: updated")
             else:
-                print(f"{name}: its code is not that of the files; run scripts/check_snippets.py --fix", file=sys.stderr)
+                print(
+                    f"{name}: its code is not that of the files; run scripts/check_snippets.py --fix", file=sys.stderr
+                )
                 wrong += 1
     return 1 if wrong else 0
 

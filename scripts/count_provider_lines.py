@@ -35,8 +35,11 @@ def count_lines(path):
 def counted_files(folder):
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
-        if path.is_file() and relative.parts[0] not in LEFT_OUT and (
-                path.suffix in CODE or path.suffix == ".cmake" or path.name == "CMakeLists.txt"):
+        if (
+            path.is_file()
+            and relative.parts[0] not in LEFT_OUT
+            and (path.suffix in CODE or path.suffix == ".cmake" or path.name == "CMakeLists.txt")
+        ):
             yield path
 
 
@@ -56,15 +59,20 @@ def measure(folder):
 
 
 def providers(root):
-    folders = [path for path in sorted((root / "backends").iterdir())
-               if path.is_dir() and path.name not in SHARED and (path / "CMakeLists.txt").exists()]
+    folders = [
+        path
+        for path in sorted((root / "backends").iterdir())
+        if path.is_dir() and path.name not in SHARED and (path / "CMakeLists.txt").exists()
+    ]
     return {**{f"`{path.name}`": path for path in folders}, "as `tools/new_backend.py` writes it": root / TEMPLATE}
 
 
 def table(root):
     """The table, and a line for each budget that is exceeded."""
-    rows = ["| provider | kind | runtime, registration, build | own kernels and collectives | together | budget |",
-            "|---|---|---:|---:|---:|---:|"]
+    rows = [
+        "| provider | kind | runtime, registration, build | own kernels and collectives | together | budget |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
     exceeded = []
     for name, folder in providers(root).items():
         kind, runtime, kernels = measure(folder)

@@ -18,8 +18,26 @@ TEMPLATE = REPOSITORY / "tools" / "backend_template"
 WORD = "my_backend"
 RESERVED = {"cpu", "cuda", "privateuse1", "auto", "host", "meta"}
 # Folders of backends/ and namespaces of the framework.
-TAKEN = {"runtime", "simt", "autograd", "backend", "checkpoint", "conformance", "core", "data", "detail", "models",
-         "nn", "op", "ops", "optim", "parallel", "test", "testing", "trainer"}
+TAKEN = {
+    "runtime",
+    "simt",
+    "autograd",
+    "backend",
+    "checkpoint",
+    "conformance",
+    "core",
+    "data",
+    "detail",
+    "models",
+    "nn",
+    "op",
+    "ops",
+    "optim",
+    "parallel",
+    "test",
+    "testing",
+    "trainer",
+}
 
 
 class Refused(Exception):
@@ -28,9 +46,13 @@ class Refused(Exception):
 
 def check_name(name):
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name):
-        raise Refused(f"'{name}' cannot name a provider: expected a lower-case letter and up to 63 of [a-z0-9_] after it")
+        raise Refused(
+            f"'{name}' cannot name a provider: expected a lower-case letter and up to 63 of [a-z0-9_] after it"
+        )
     if "__" in name or name.endswith("_"):
-        raise Refused(f"'{name}' cannot name a provider: it becomes a C++ name, where '__' and a trailing '_' are not used")
+        raise Refused(
+            f"'{name}' cannot name a provider: it becomes a C++ name, where '__' and a trailing '_' are not used"
+        )
     if name in RESERVED:
         raise Refused(f"'{name}' is reserved; other names are free")
     if name in TAKEN:
@@ -42,8 +64,7 @@ def camel_case(name):
 
 
 def rename(text, name):
-    return (text.replace(WORD, name).replace(WORD.upper(), name.upper())
-            .replace(camel_case(WORD), camel_case(name)))
+    return text.replace(WORD, name).replace(WORD.upper(), name.upper()).replace(camel_case(WORD), camel_case(name))
 
 
 def files(name, outside):
@@ -55,7 +76,9 @@ def files(name, outside):
             result[relative] = rename(path.read_text(encoding="utf-8"), name)
     if outside:
         # A provider of the repository shares the repository's statement.
-        result["extension_api_version"] = (REPOSITORY / "backends" / "extension_api_version").read_text(encoding="utf-8")
+        result["extension_api_version"] = (REPOSITORY / "backends" / "extension_api_version").read_text(
+            encoding="utf-8"
+        )
     return result
 
 
@@ -83,8 +106,12 @@ def write_backend(name, folder):
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", help="as in --device NAME: [a-z0-9_]+")
-    parser.add_argument("--output", type=Path, metavar="FOLDER",
-                        help="the provider's folder; by default backends/NAME of this repository")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="the provider's folder; by default backends/NAME of this repository",
+    )
     options = parser.parse_args(arguments)
     folder = (options.output or REPOSITORY / "backends" / options.name).resolve()
     try:
@@ -94,10 +121,12 @@ def main(arguments):
         return 2
     print(f"{folder}: {len(written)} files written" if written else f"{folder}: complete already")
     where = "" if folder.parent == REPOSITORY / "backends" else f" -DINFINITRAIN_BACKEND_DIR={folder}"
-    print(f"Next: cmake -S {REPOSITORY} -B build/{options.name} -G Ninja -DINFINITRAIN_BACKEND={options.name}{where} "
-          f"-DBUILD_TEST=ON\n      ninja -C build/{options.name} tests_{options.name}\n"
-          f"      ctest --test-dir build/{options.name} -L '^{options.name}$'\n"
-          f"      and docs/writing-a-backend.md")
+    print(
+        f"Next: cmake -S {REPOSITORY} -B build/{options.name} -G Ninja -DINFINITRAIN_BACKEND={options.name}{where} "
+        f"-DBUILD_TEST=ON\n      ninja -C build/{options.name} tests_{options.name}\n"
+        f"      ctest --test-dir build/{options.name} -L '^{options.name}$'\n"
+        f"      and docs/writing-a-backend.md"
+    )
     return 0
 
 

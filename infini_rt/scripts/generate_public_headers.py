@@ -432,9 +432,7 @@ def supported(backend: Backend, root: Path) -> frozenset[str]:
                 f"the API table says {squeeze(function.returns)}({', '.join(expected)})"
             )
         found.add(name)
-    missing = [
-        function.name for function in FUNCTIONS if function.required and function.name not in found
-    ]
+    missing = [function.name for function in FUNCTIONS if function.required and function.name not in found]
     if missing:
         raise GeneratorError(f"{path}: required functions are missing: {', '.join(missing)}")
     return frozenset(found)
@@ -449,9 +447,7 @@ def choose(names: list[str]) -> list[Backend]:
     chosen = [backend for backend in BACKENDS if backend.name in names]
     accelerators = [backend.name for backend in chosen if backend.name != "cpu"]
     if len(accelerators) > 1:
-        raise GeneratorError(
-            f"one build takes at most one accelerator, got {' and '.join(accelerators)}"
-        )
+        raise GeneratorError(f"one build takes at most one accelerator, got {' and '.join(accelerators)}")
     if not chosen:
         raise GeneratorError("no backend was chosen")
     return chosen
@@ -488,11 +484,7 @@ def generate(names: list[str], output: Path, root: Path = ROOT) -> None:
 
 def pages(root: Path = ROOT) -> dict[str, str]:
     """The reference pages over all backends."""
-    support = {
-        backend: supported(backend, root)
-        for backend in BACKENDS
-        if native_header(backend, root).exists()
-    }
+    support = {backend: supported(backend, root) for backend in BACKENDS if native_header(backend, root).exists()}
     return {
         "api_reference.md": emit.reference_page(API, support),
         "backend_support.md": emit.support_page(API, support),
@@ -500,19 +492,13 @@ def pages(root: Path = ROOT) -> dict[str, str]:
 
 
 def main(arguments_list: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", nargs="+", metavar="NAME", help="backends of the build")
     parser.add_argument("--output-dir", type=Path, help="where to write include/, src/ and docs/")
     parser.add_argument("--docs-dir", type=Path, help="where the pages over all backends are")
-    parser.add_argument(
-        "--check", action="store_true", help="compare the pages instead of writing them"
-    )
+    parser.add_argument("--check", action="store_true", help="compare the pages instead of writing them")
     options = parser.parse_args(arguments_list)
-    if bool(options.backends) != bool(options.output_dir) or not (
-        options.backends or options.docs_dir
-    ):
+    if bool(options.backends) != bool(options.output_dir) or not (options.backends or options.docs_dir):
         parser.error("give --backends with --output-dir, or --docs-dir")
     try:
         if options.backends:

@@ -1,7 +1,5 @@
 """Texts that the generator writes: headers, dispatch and pages."""
 
-# ruff: noqa: E501 - sentences of the pages are one line
-
 from __future__ import annotations
 
 from header_model import MESSAGES, Backend, Function, Group, arguments, signature
@@ -44,9 +42,7 @@ def public_header(api: Api, support: Support) -> str:
             continue
         lines.append(f"// {group.title}.\n")
         for function in functions:
-            lacking = [
-                backend.title for backend in support if function.name not in support[backend]
-            ]
+            lacking = [backend.title for backend in support if function.name not in support[backend]]
             lines.append(f"/// {function.doc}")
             if lacking and function.name not in MESSAGES:
                 lines.append(f"/// `kErrorNotSupported` on {', '.join(lacking)}.")
@@ -96,9 +92,7 @@ def concepts_header(api: Api) -> str:
             parameters = f"({params})" if params else ""
             lines.append("template <typename R>")
             lines.append(f"concept Has{function.name} = requires{parameters} {{")
-            lines.append(
-                f"  {{ R::{function.name}({arguments(function)}) }} -> std::same_as<{function.returns}>;"
-            )
+            lines.append(f"  {{ R::{function.name}({arguments(function)}) }} -> std::same_as<{function.returns}>;")
             lines.append("};\n")
             parts.append(f"Has{function.name}<R>")
         lines.append(f"/// {group.title}.")
@@ -139,9 +133,7 @@ def dispatch_source(api: Api, support: Support) -> str:
             return f"return Runtime<Device::Type::{backend.enumerator}>::{function.name}({arguments(function)});"
         if function.name in MESSAGES:
             return 'return "unrecognized error code";'
-        return (
-            f"return detail::RecordError(Device::Type::{backend.enumerator}, kErrorNotSupported);"
-        )
+        return f"return detail::RecordError(Device::Type::{backend.enumerator}, kErrorNotSupported);"
 
     for function in emitted(api, support):
         params = [f"{param.type} {param.name}" for param in function.params]
@@ -149,9 +141,7 @@ def dispatch_source(api: Api, support: Support) -> str:
             continue
         lines.append(f"{function.returns} {function.name}({', '.join(params)}) {{")
         if function.name in MESSAGES:
-            lines.append(
-                f"  if (const char* text = detail::{MESSAGES[function.name]}(error)) return text;"
-            )
+            lines.append(f"  if (const char* text = detail::{MESSAGES[function.name]}(error)) return text;")
         for backend in backends[:-1]:
             lines.append(f"  if (detail::Selected(Device::Type::{backend.enumerator})) {{")
             lines.append(f"    {call(backend, function)}")
@@ -181,9 +171,7 @@ def reference_page(api: Api, support: Support) -> str:
             lines.append(f"### `{function.name}`\n")
             lines.append(f"```cpp\n{signature(function, defaults=True)};\n```\n")
             lines.append(f"{function.doc}\n")
-            titles = [
-                b.title for b in support if function.name in support[b] or function.name in MESSAGES
-            ]
+            titles = [b.title for b in support if function.name in support[b] or function.name in MESSAGES]
             lines.append(f"Backends: {', '.join(titles)}. Since {function.since}.\n")
     return "\n".join(lines)
 

@@ -25,17 +25,24 @@ except ImportError:
     sys.exit(77)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from mixed_text import mixed_text  # noqa: E402
+from mixed_text import mixed_text
 
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = CONTRACTIONS + r"\p{N}{1,3}" + REST
 QWEN = CONTRACTIONS + r"\p{N}" + REST
 # Not one of the known expressions, so that it goes through PCRE2: GPT-4o's.
-O200K = "|".join([
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+O200K = "|".join(
+    [
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    ]
+)
 
 
 def tokenizer(family):
@@ -44,9 +51,12 @@ def tokenizer(family):
         result.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     else:
         pattern = {"llama3": LLAMA3, "qwen": QWEN, "o200k": O200K}[family]
-        result.pre_tokenizer = pre_tokenizers.Sequence([
-            pre_tokenizers.Split(Regex(pattern), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        result.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(pattern), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
     if family == "qwen":
         result.normalizer = normalizers.NFC()
     result.decoder = decoders.ByteLevel()
@@ -56,9 +66,15 @@ def tokenizer(family):
 
 def train(family, vocab_size, seed):
     result = tokenizer(family)
-    result.train_from_iterator(mixed_text(2_000_000, seed).splitlines(keepends=True), trainers.BpeTrainer(
-        vocab_size=vocab_size, show_progress=False, special_tokens=["<|endoftext|>", "<|im_start|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    result.train_from_iterator(
+        mixed_text(2_000_000, seed).splitlines(keepends=True),
+        trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            show_progress=False,
+            special_tokens=["<|endoftext|>", "<|im_start|>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
     return result
 
 
@@ -67,8 +83,9 @@ def compare(encode_file, family, text, folder, min_ratio):
     path = folder / f"{family}.json"
     reference.save(str(path))
     (folder / "text").write_bytes(text.encode())
-    report = subprocess.run([encode_file, path, folder / "text", folder / "ids", "3"], check=True,
-                            stdout=subprocess.PIPE, text=True).stdout.split()
+    report = subprocess.run(
+        [encode_file, path, folder / "text", folder / "ids", "3"], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.split()
     ours = array.array("i", (folder / "ids").read_bytes())
     seconds = []
     for _ in range(3):
@@ -77,13 +94,20 @@ def compare(encode_file, family, text, folder, min_ratio):
         seconds.append(time.process_time() - start)
     megabytes = len(text.encode()) / 1e6
     rates = [megabytes / seconds[0], megabytes / min(seconds)]
-    print(f"{family}: {megabytes:.2f} MB, {len(expected)} ids; ours {report[1]} MB/s first, {report[2]} best; "
-          f"tokenizers {rates[0]:.2f} first, {rates[1]:.2f} best; ours loads in {report[0]} s", flush=True)
+    print(
+        f"{family}: {megabytes:.2f} MB, {len(expected)} ids; ours {report[1]} MB/s first, {report[2]} best; "
+        f"tokenizers {rates[0]:.2f} first, {rates[1]:.2f} best; ours loads in {report[0]} s",
+        flush=True,
+    )
     if list(ours) != expected:
-        at = next((i for i, (a, b) in enumerate(zip(ours, expected)) if a != b), min(len(ours), len(expected)))
+        at = next(
+            (i for i, (a, b) in enumerate(zip(ours, expected, strict=False)) if a != b), min(len(ours), len(expected))
+        )
         near = slice(max(0, at - 5), at + 5)
-        sys.exit(f"{family}: id {at} differs: ours {list(ours)[near]} {[reference.id_to_token(i) for i in ours[near]]}, "
-                 f"tokenizers {expected[near]} {[reference.id_to_token(i) for i in expected[near]]}")
+        sys.exit(
+            f"{family}: id {at} differs: ours {list(ours)[near]} {[reference.id_to_token(i) for i in ours[near]]}, "
+            f"tokenizers {expected[near]} {[reference.id_to_token(i) for i in expected[near]]}"
+        )
     if family != "qwen" and report[3] != "1":
         sys.exit(f"{family}: decoding does not give the text back")
     if float(report[2]) < min_ratio * rates[1]:

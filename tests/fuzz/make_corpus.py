@@ -61,32 +61,84 @@ def tokenizer_json():
         "small": {"model": {"type": "BPE", **small}},
         "unknown": {"model": {"type": "BPE", **small, "unk_token": "ab", "fuse_unk": True}},
         "prefix": bpe(pre_tokenizer={"type": "ByteLevel"}),
-        "cyclic": {"model": {"type": "BPE", "vocab": {"a": 0, "aa": 1, "aaa": 2, "aaaa": 3},
-                             "merges": ["a a", "aa a", "a aa", "aa aa", "aaa a"]}},
+        "cyclic": {
+            "model": {
+                "type": "BPE",
+                "vocab": {"a": 0, "aa": 1, "aaa": 2, "aaaa": 3},
+                "merges": ["a a", "aa a", "a aa", "aa aa", "aaa a"],
+            }
+        },
         "duplicate_id": {"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}},
         "huge_id": {"model": {"type": "BPE", "vocab": {"a": 2**40}, "merges": []}},
         "empty": {"model": {"type": "BPE", "vocab": {}, "merges": []}},
-        "doubling": {"model": {"type": "BPE", **small}, "normalizer": {"type": "Sequence", "normalizers": [
-            {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 40}},
-        "added": bpe(pre_tokenizer=byte_level, normalizer={"type": "NFC"}, added_tokens=[
-            {"id": 256, "content": "<x>", "special": True, "lstrip": True, "rstrip": True},
-            {"id": 257, "content": "<y>", "single_word": True, "normalized": True},
-            {"id": 258, "content": "e\u0301", "normalized": True}]),
+        "doubling": {
+            "model": {"type": "BPE", **small},
+            "normalizer": {
+                "type": "Sequence",
+                "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 40,
+            },
+        },
+        "added": bpe(
+            pre_tokenizer=byte_level,
+            normalizer={"type": "NFC"},
+            added_tokens=[
+                {"id": 256, "content": "<x>", "special": True, "lstrip": True, "rstrip": True},
+                {"id": 257, "content": "<y>", "single_word": True, "normalized": True},
+                {"id": 258, "content": "e\u0301", "normalized": True},
+            ],
+        ),
         "fallback": {
-            "normalizer": {"type": "Sequence", "normalizers": [
-                {"type": "Prepend", "prepend": "\u2581"},
-                {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
-            "decoder": {"type": "Sequence", "decoders": [
-                {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
-                {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
-            "model": {"type": "BPE", "byte_fallback": True, "fuse_unk": True, "unk_token": "<unk>", "merges": ["a b"],
-                      "vocab": {"<unk>": 0, **{f"<0x{b:02X}>": b + 1 for b in range(256)}, "a": 257, "b": 258, "ab": 259,
-                                "\u2581": 260}}},
-        "template": bpe(["<s>"], post_processor={"type": "TemplateProcessing", "single": [
-            {"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-            "special_tokens": {"<s>": {"id": "<s>", "ids": [256], "tokens": ["<s>"]}}}),
-        "regex": bpe(pre_tokenizer={"type": "Sequence", "pretokenizers": [
-            split(r"\p{N}{1,3}"), split(r"\s+|[^\s\w]", "MergedWithNext"), split("b", "Contiguous", True), byte_level]}),
+            "normalizer": {
+                "type": "Sequence",
+                "normalizers": [
+                    {"type": "Prepend", "prepend": "\u2581"},
+                    {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+                ],
+            },
+            "decoder": {
+                "type": "Sequence",
+                "decoders": [
+                    {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+                    {"type": "ByteFallback"},
+                    {"type": "Fuse"},
+                    {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+                ],
+            },
+            "model": {
+                "type": "BPE",
+                "byte_fallback": True,
+                "fuse_unk": True,
+                "unk_token": "<unk>",
+                "merges": ["a b"],
+                "vocab": {
+                    "<unk>": 0,
+                    **{f"<0x{b:02X}>": b + 1 for b in range(256)},
+                    "a": 257,
+                    "b": 258,
+                    "ab": 259,
+                    "\u2581": 260,
+                },
+            },
+        },
+        "template": bpe(
+            ["<s>"],
+            post_processor={
+                "type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [256], "tokens": ["<s>"]}},
+            },
+        ),
+        "regex": bpe(
+            pre_tokenizer={
+                "type": "Sequence",
+                "pretokenizers": [
+                    split(r"\p{N}{1,3}"),
+                    split(r"\s+|[^\s\w]", "MergedWithNext"),
+                    split("b", "Contiguous", True),
+                    byte_level,
+                ],
+            }
+        ),
         "backtracking": bpe(pre_tokenizer=split("(a+)+[bc]")),
     }
     for name, value in files.items():
@@ -105,7 +157,9 @@ def tokenizer_text():
 
 
 def safetensors_file(tensors, data, **metadata):
-    entries = {name: {"dtype": dtype, "shape": shape, "data_offsets": offsets} for name, dtype, shape, offsets in tensors}
+    entries = {
+        name: {"dtype": dtype, "shape": shape, "data_offsets": offsets} for name, dtype, shape, offsets in tensors
+    }
     header = json.dumps({**({"__metadata__": metadata} if metadata else {}), **entries}).encode()
     return struct.pack("<Q", len(header)) + header + data
 
@@ -133,9 +187,21 @@ def model_config():
     sizes = {"model_type": "gpt2", "vocab_size": 21, "n_positions": 9, "n_embd": 8, "n_layer": 2, "n_head": 2}
     yield "sizes", json.dumps(sizes).encode()
     yield "all", (TESTS / "golden" / "data" / "gpt2" / "config.json").read_bytes()
-    yield "other_names", json.dumps({"vocab_size": 21, "max_position_embeddings": 9, "hidden_size": 8,
-                                     "num_hidden_layers": 2, "num_attention_heads": 2, "n_inner": 12,
-                                     "activation_function": "gelu", "eos_token_id": [1, 2]}).encode()
+    yield (
+        "other_names",
+        json.dumps(
+            {
+                "vocab_size": 21,
+                "max_position_embeddings": 9,
+                "hidden_size": 8,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "n_inner": 12,
+                "activation_function": "gelu",
+                "eos_token_id": [1, 2],
+            }
+        ).encode(),
+    )
     for field in ["vocab_size", "n_embd", "n_head", "n_layer"]:
         for value in [-1, 0, 2**31, 2**53, 2**63 - 1, 2**64 - 1, 10**30, 1.5]:
             yield f"{field}_{value}", json.dumps({**sizes, field: value}).encode()

@@ -58,8 +58,7 @@ def require_same(what: str, left: Tensors, right: Tensors) -> None:
         other = right[name]
         if tensor.dtype != other.dtype or tensor.shape != other.shape:
             raise InexactError(
-                f"{what}: {name} is {tensor.dtype} {list(tensor.shape)}"
-                f" and {other.dtype} {list(other.shape)}"
+                f"{what}: {name} is {tensor.dtype} {list(tensor.shape)} and {other.dtype} {list(other.shape)}"
             )
         if bits(tensor) != bits(other):
             away = (tensor.double() - other.double()).abs().max().item()

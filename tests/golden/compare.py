@@ -17,9 +17,7 @@ UNCOMPARED = ("measured_error", "versions")
 
 def differences(fresh: Path, committed: Path) -> list[str]:
     """What differs, one line each; empty if nothing does."""
-    names = [
-        sorted(p.relative_to(d).as_posix() for p in d.rglob("*.*")) for d in (fresh, committed)
-    ]
+    names = [sorted(p.relative_to(d).as_posix() for p in d.rglob("*.*")) for d in (fresh, committed)]
     if names[0] != names[1]:
         return [f"files: generated {names[0]}, committed {names[1]}"]
     return [line for name in names[0] for line in _file(name, fresh / name, committed / name)]

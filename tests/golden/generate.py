@@ -168,8 +168,7 @@ def learning_rates() -> list[float]:
     """Linear warm-up, then linear to a tenth of the peak, so that a forgotten update shows."""
     decay_steps = STEPS - WARMUP_STEPS
     return [
-        PEAK_LEARNING_RATE
-        * min((step + 1) / WARMUP_STEPS, 1 - 0.9 * (step - WARMUP_STEPS) / decay_steps)
+        PEAK_LEARNING_RATE * min((step + 1) / WARMUP_STEPS, 1 - 0.9 * (step - WARMUP_STEPS) / decay_steps)
         for step in range(STEPS)
     ]
 
@@ -199,9 +198,7 @@ def evaluate(runner: Runner, inputs: Inputs) -> float:
         return loss_of(*runner.logits(inputs.input_ids), inputs.labels).item()
 
 
-def generate(
-    model: PreTrainedModel, double: Reference, prompt: Tensor
-) -> tuple[list, Tensor, float]:
+def generate(model: PreTrainedModel, double: Reference, prompt: Tensor) -> tuple[list, Tensor, float]:
     """Greedy continuation: ids, the logits each was taken from, smallest lead of a winner."""
     output = model.generate(
         prompt,
@@ -270,9 +267,7 @@ def write_family(name: str, folder: Path) -> None:
     ids, next_logits, margin = generate(model, double, inputs.prompt)
     for what, lead in ("token", margin), ("expert", double.router_margin):
         if lead < SMALLEST_MARGIN:
-            raise SystemExit(
-                f"{name}: a chosen {what} leads by {lead:.1e} only: choose another seed"
-            )
+            raise SystemExit(f"{name}: a chosen {what} leads by {lead:.1e} only: choose another seed")
 
     trained = Transformers(copy.deepcopy(model))
     training = train(trained, inputs.training_tokens)
@@ -342,9 +337,7 @@ def write_family(name: str, folder: Path) -> None:
 def main() -> int:
     names = [*FAMILIES, square_projection.NAME]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"among {', '.join(names)}; default all"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"among {', '.join(names)}; default all")
     parser.add_argument("--output", type=Path, default=DATA, help="default: data/ beside this file")
     parser.add_argument("--check", action="store_true", help="write nothing, compare with --output")
     arguments = parser.parse_args()

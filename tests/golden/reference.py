@@ -122,8 +122,7 @@ def _llama_like(config: PreTrainedConfig, w: Weights, ids: Tensor) -> Output:
         share = share / share.sum(-1, keepdim=True)
         # Every expert sees every token: slow, and nothing to get wrong.
         return sum(
-            share[..., e, None]
-            * swiglu(x, *(f"{name}.experts.{e}.{m}" for m in ("w1", "w3", "w2")))
+            share[..., e, None] * swiglu(x, *(f"{name}.experts.{e}.{m}" for m in ("w1", "w3", "w2")))
             for e in range(config.num_local_experts)
         )
 

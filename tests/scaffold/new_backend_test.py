@@ -32,16 +32,25 @@ class NewBackendTest(unittest.TestCase):
         result = self.run_script("acme_x1", "--output", str(self.folder))
         self.assertEqual(result.returncode, 0, result.stderr)
         written = contents(self.folder)
-        for name in ["CMakeLists.txt", "README.md", "README.zh-CN.md", "cmake/pre_project.cmake", "extension_api_version",
-                     "include/infini_train_acme_x1/backend.h", "src/backend.cc", "src/runtime/device_guard.cc"]:
+        for name in [
+            "CMakeLists.txt",
+            "README.md",
+            "README.zh-CN.md",
+            "cmake/pre_project.cmake",
+            "extension_api_version",
+            "include/infini_train_acme_x1/backend.h",
+            "src/backend.cc",
+            "src/runtime/device_guard.cc",
+        ]:
             self.assertIn(name, written)
         for name, data in written.items():
             for word in [b"my_backend", b"MY_BACKEND", b"MyBackend"]:
                 self.assertNotIn(word, data, name)
         self.assertIn(b"InfiniTrain::Backend::ACME_X1Executable", written["CMakeLists.txt"])
         self.assertIn(b"class AcmeX1DeviceGuard", written["src/runtime/device_guard.cc"])
-        self.assertEqual(written["extension_api_version"],
-                         (REPOSITORY / "backends" / "extension_api_version").read_bytes())
+        self.assertEqual(
+            written["extension_api_version"], (REPOSITORY / "backends" / "extension_api_version").read_bytes()
+        )
         self.assertIn(f"-DINFINITRAIN_BACKEND_DIR={self.folder}", result.stdout)
 
     def test_a_provider_of_the_repository_shares_its_version(self):
@@ -79,8 +88,31 @@ class NewBackendTest(unittest.TestCase):
     def test_names(self):
         for name in ["a", "sim2", "acme_x1", "a" * 64]:
             new_backend.check_name(name)
-        for name in ["", "A", "1a", "a-b", "a.b", "a/b", "../a", "a b", "a__b", "a_", "_a", "é", "a" * 65, "cpu", "cuda",
-                     "privateuse1", "auto", "host", "meta", "core", "simt", "runtime", "testing"]:
+        for name in [
+            "",
+            "A",
+            "1a",
+            "a-b",
+            "a.b",
+            "a/b",
+            "../a",
+            "a b",
+            "a__b",
+            "a_",
+            "_a",
+            "é",
+            "a" * 65,
+            "cpu",
+            "cuda",
+            "privateuse1",
+            "auto",
+            "host",
+            "meta",
+            "core",
+            "simt",
+            "runtime",
+            "testing",
+        ]:
             with self.assertRaises(new_backend.Refused, msg=name):
                 new_backend.check_name(name)
         result = self.run_script("cpu", "--output", str(self.folder))

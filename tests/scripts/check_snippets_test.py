@@ -37,8 +37,9 @@ class CheckSnippetsTest(unittest.TestCase):
 
     def check(self, page, *arguments):
         (self.root / "docs" / "page.md").write_text(page, encoding="utf-8")
-        return subprocess.run([sys.executable, SCRIPT, "--root", str(self.root), *arguments], capture_output=True,
-                              text=True, check=False)
+        return subprocess.run(
+            [sys.executable, SCRIPT, "--root", str(self.root), *arguments], capture_output=True, text=True, check=False
+        )
 
     def page(self):
         return (self.root / "docs" / "page.md").read_text(encoding="utf-8")
@@ -76,8 +77,9 @@ class CheckSnippetsTest(unittest.TestCase):
 
     def test_mistakes_are_named(self):
         for marker, message in [
-                ("nowhere.cc: inner", "nowhere.cc does not exist"),
-                ("source.cc: nothing", "source.cc has no part 'nothing'")]:
+            ("nowhere.cc: inner", "nowhere.cc does not exist"),
+            ("source.cc: nothing", "source.cc has no part 'nothing'"),
+        ]:
             self.expect_mistake(f"<!-- snippet: {marker} -->\n```cpp\n```\n", message)
         self.expect_mistake("<!-- snippet: source.cc: inner -->\n\n" + INNER, "expected a fenced block right after it")
         self.expect_mistake("<!-- snippet -->\n" + INNER, "expected <!-- snippet: path: name -->")
@@ -85,9 +87,10 @@ class CheckSnippetsTest(unittest.TestCase):
 
     def test_markers_must_pair(self):
         for text, message in [
-                ("// [begin: a]\nx\n", "'a' has no end"),
-                ("// [end: a]\n// [begin: a]\n", "not one begin and one end"),
-                ("// [begin: a]\n// [end: a]\n// [begin: a]\n// [end: a]\n", "not one begin and one end")]:
+            ("// [begin: a]\nx\n", "'a' has no end"),
+            ("// [end: a]\n// [begin: a]\n", "not one begin and one end"),
+            ("// [begin: a]\n// [end: a]\n// [begin: a]\n// [end: a]\n", "not one begin and one end"),
+        ]:
             (self.root / "source.cc").write_text(textwrap.dedent(text), encoding="utf-8")
             self.expect_mistake("<!-- snippet: source.cc: a -->\n```cpp\n```\n", message)
 

@@ -32,14 +32,18 @@ class CountProviderLinesTest(unittest.TestCase):
         return path
 
     def run_script(self, *arguments):
-        return subprocess.run([sys.executable, SCRIPT, "--root", str(self.root), *arguments], capture_output=True,
-                              text=True, check=False)
+        return subprocess.run(
+            [sys.executable, SCRIPT, "--root", str(self.root), *arguments], capture_output=True, text=True, check=False
+        )
 
     def test_blank_lines_and_comments_are_free(self):
-        path = self.write("a.cc", '// one\n\nint a;  // two\n/* three\n   four */\nint b; /* five */ int c;\n'
-                                  'auto s = "// no comment";\nchar q = \'"\'; // six\n  \t\n')
+        path = self.write(
+            "a.cc",
+            "// one\n\nint a;  // two\n/* three\n   four */\nint b; /* five */ int c;\n"
+            'auto s = "// no comment";\nchar q = \'"\'; // six\n  \t\n',
+        )
         self.assertEqual(count.count_lines(path), 4)
-        self.assertEqual(count.count_lines(self.write("a.cmake", "# one\n\n  # two\nset(a \"#\")\n")), 1)
+        self.assertEqual(count.count_lines(self.write("a.cmake", '# one\n\n  # two\nset(a "#")\n')), 1)
 
     def test_tests_examples_scripts_and_pages_are_free(self):
         for name in ["tests/a.cc", "examples/b.cc", "scripts/c.cmake", "README.md", "src/data.txt"]:

@@ -12,9 +12,7 @@ COMMANDS = ("tokenize", "train", "generate", "evaluate", "export", "info")
 
 
 def flags_of_program(program, command):
-    text = subprocess.run(
-        [program, command, "--help"], check=True, capture_output=True, text=True
-    ).stdout
+    text = subprocess.run([program, command, "--help"], check=True, capture_output=True, text=True).stdout
     # A flag's line begins with its names: "  --tokenizer,--tokenizer_bin TEXT".
     lines = re.findall(r"^  (?:-h,)?(--\S+)", text, flags=re.MULTILINE)
     return {name for line in lines for name in re.findall(r"--(\w+)", line)} - {"help"}

@@ -22,9 +22,7 @@ class ConfigureTest(unittest.TestCase):
 
     def configure(self, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command = ["cmake", "-S", str(ROOT), "-B", str(self.directory / "build"), *options]
-        return subprocess.run(
-            command, capture_output=True, text=True, env={**os.environ, **environment}, check=False
-        )
+        return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
 
     def test_two_accelerators_are_one_clear_error(self) -> None:
         result = self.configure("-DWITH_CAMBRICON=ON", "-DWITH_ASCEND=ON")

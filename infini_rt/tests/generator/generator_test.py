@@ -52,9 +52,7 @@ class GeneratorTest(unittest.TestCase):
                 both = self.header(self.generate("cpu", name))
                 for function in generator.FUNCTIONS:
                     declared = f" {function.name}(" in alone
-                    self.assertEqual(
-                        declared, function.name in support or function.name in MESSAGES
-                    )
+                    self.assertEqual(declared, function.name in support or function.name in MESSAGES)
                     self.assertIn(f" {function.name}(", both)
                 dispatch = (self.directory / f"cpu-{name}" / "src/dispatch.cc").read_text()
                 lacking = len(generator.FUNCTIONS) - len(support | MESSAGES.keys())
@@ -66,9 +64,7 @@ class GeneratorTest(unittest.TestCase):
             second = self.generate(name, "cpu")
             for path in first.rglob("*"):
                 if path.is_file():
-                    self.assertTrue(
-                        filecmp.cmp(path, second / path.relative_to(first), shallow=False), path
-                    )
+                    self.assertTrue(filecmp.cmp(path, second / path.relative_to(first), shallow=False), path)
 
     def test_unchanged_files_are_not_touched(self) -> None:
         output = self.generate("cpu")

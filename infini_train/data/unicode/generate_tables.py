@@ -14,7 +14,7 @@ import unicodedata2 as ucd
 
 VERSION = "16.0.0"
 BLOCK = 256
-SPACES = set([*range(0x9, 0xE), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000])
+SPACES = {*range(0x9, 0xE), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
 HANGUL_SYLLABLES = range(0xAC00, 0xD7A4)
 
 
@@ -93,15 +93,24 @@ def main():
     print("namespace infini_train::unicode {\n")
     array(f"const uint8_t kBlockOfPage[{len(index)}]", index, per_row=32)
     array(f"const uint8_t kProperties[{len(packed)}]", packed, per_row=32)
-    array(f"const CombiningRange kCombiningRanges[{len(classes)}]", classes,
-          lambda r: f"{{0x{r[0]:X}, 0x{r[1]:X}, {r[2]}}}", 5)
+    array(
+        f"const CombiningRange kCombiningRanges[{len(classes)}]",
+        classes,
+        lambda r: f"{{0x{r[0]:X}, 0x{r[1]:X}, {r[2]}}}",
+        5,
+    )
     print(f"const size_t kNumCombiningRanges = {len(classes)};\n")
-    array(f"const Decomposition kDecompositions[{len(entries)}]", entries,
-          lambda e: f"{{0x{e[0]:X}, {e[1]}, {e[2]}}}", 7)
+    array(
+        f"const Decomposition kDecompositions[{len(entries)}]", entries, lambda e: f"{{0x{e[0]:X}, {e[1]}, {e[2]}}}", 7
+    )
     print(f"const size_t kNumDecompositions = {len(entries)};\n")
     array(f"const uint32_t kDecomposedText[{len(text)}]", text, lambda c: f"0x{c:X}", 14)
-    array(f"const Composition kCompositions[{len(pairs)}]", sorted(pairs),
-          lambda p: f"{{0x{p[0]:X}, 0x{p[1]:X}, 0x{p[2]:X}}}", 4)
+    array(
+        f"const Composition kCompositions[{len(pairs)}]",
+        sorted(pairs),
+        lambda p: f"{{0x{p[0]:X}, 0x{p[1]:X}, 0x{p[2]:X}}}",
+        4,
+    )
     print(f"const size_t kNumCompositions = {len(pairs)};\n")
     print("}  // namespace infini_train::unicode")
 

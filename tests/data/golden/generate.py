@@ -17,14 +17,61 @@ from mixed_text import mixed_text  # noqa: E402
 from tokenizers import AddedToken  # noqa: E402
 
 EDGE_CASES = [
-    "", " ", "  ", "\n", "\n\n", " \n", "\n ", "a", " a", "a ", "  a", "a  b", "a   b", "a \n b", "a\n\n  b", "a\r\nb",
-    "\t\tif (x) {\n\t\t\treturn;\n\t\t}\n", "it's we'll they'RE I'M 'tis 's' ''s '", "x'\u017fy", "12345678", "1 22 333 4444",
-    "\u0661\u0662\u0663\u0664\u0665", "a1b2c3", "...!!!\n\n", " ...\r\n x", "\u3000\u3000x", "x\u00a0y\u00a0 z", "a\u180eb",
-    "a\u0085b \u0085", "\u200bzero\u200bwidth", "e\u0301 \u00e9 E\u0301\u0323 q\u0323\u0307 q\u0307\u0323", "\u212b\u2126\u2000",
-    "\u1100\u1161\u11a8 \uac00\u11a8 \ud55c\uad6d\uc5b4", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\u4f60\u597d\uff0c\u4e16\u754c\u3002",
-    "<|endoftext|>", "a<|endoftext|>b", " <|endoftext|> ", "<|endoftext|><|im_start|>", "<|endoftext", "x<|im_start|>\n\ny",
-    "a[WORD]b", "a [WORD] b", "[WORD]", "\u00e9[WORD]", "a  [LEFT]  b", "a  [RIGHT]  b", "[LEFT][RIGHT]", "  [LEFT]  [RIGHT]  ",
-    "\u00c5NGSTR\u00d6M", "A\u030aNGSTRO\u0308M", "\x00\x01\x7f", "\ufeffbom", "\ufffd", "naïve façade – “quoted” …",
+    "",
+    " ",
+    "  ",
+    "\n",
+    "\n\n",
+    " \n",
+    "\n ",
+    "a",
+    " a",
+    "a ",
+    "  a",
+    "a  b",
+    "a   b",
+    "a \n b",
+    "a\n\n  b",
+    "a\r\nb",
+    "\t\tif (x) {\n\t\t\treturn;\n\t\t}\n",
+    "it's we'll they'RE I'M 'tis 's' ''s '",
+    "x'\u017fy",
+    "12345678",
+    "1 22 333 4444",
+    "\u0661\u0662\u0663\u0664\u0665",
+    "a1b2c3",
+    "...!!!\n\n",
+    " ...\r\n x",
+    "\u3000\u3000x",
+    "x\u00a0y\u00a0 z",
+    "a\u180eb",
+    "a\u0085b \u0085",
+    "\u200bzero\u200bwidth",
+    "e\u0301 \u00e9 E\u0301\u0323 q\u0323\u0307 q\u0307\u0323",
+    "\u212b\u2126\u2000",
+    "\u1100\u1161\u11a8 \uac00\u11a8 \ud55c\uad6d\uc5b4",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "\u4f60\u597d\uff0c\u4e16\u754c\u3002",
+    "<|endoftext|>",
+    "a<|endoftext|>b",
+    " <|endoftext|> ",
+    "<|endoftext|><|im_start|>",
+    "<|endoftext",
+    "x<|im_start|>\n\ny",
+    "a[WORD]b",
+    "a [WORD] b",
+    "[WORD]",
+    "\u00e9[WORD]",
+    "a  [LEFT]  b",
+    "a  [RIGHT]  b",
+    "[LEFT][RIGHT]",
+    "  [LEFT]  [RIGHT]  ",
+    "\u00c5NGSTR\u00d6M",
+    "A\u030aNGSTRO\u0308M",
+    "\x00\x01\x7f",
+    "\ufeffbom",
+    "\ufffd",
+    "naïve façade – “quoted” …",
     "The quick brown fox jumps over the lazy dog. " * 3,
 ]
 
@@ -35,16 +82,28 @@ def main():
     for family in ["gpt2", "llama3", "qwen"]:
         tokenizer = train(family, 600, seed=3)
         # Every flag of added tokens, and one that only the normalized text has.
-        tokenizer.add_tokens([AddedToken("[WORD]", single_word=True), AddedToken("[LEFT]", lstrip=True),
-                              AddedToken("[RIGHT]", rstrip=True), AddedToken("\u00c5NGSTR\u00d6M", normalized=True)])
+        tokenizer.add_tokens(
+            [
+                AddedToken("[WORD]", single_word=True),
+                AddedToken("[LEFT]", lstrip=True),
+                AddedToken("[RIGHT]", rstrip=True),
+                AddedToken("\u00c5NGSTR\u00d6M", normalized=True),
+            ]
+        )
         if family == "llama3":
-            tokenizer.post_processor = processors.Sequence([
-                processors.ByteLevel(trim_offsets=False),
-                processors.TemplateProcessing(single="<|im_start|> $A", pair="<|im_start|> $A <|im_start|> $B",
-                                              special_tokens=[("<|im_start|>", 1)])])
+            tokenizer.post_processor = processors.Sequence(
+                [
+                    processors.ByteLevel(trim_offsets=False),
+                    processors.TemplateProcessing(
+                        single="<|im_start|> $A",
+                        pair="<|im_start|> $A <|im_start|> $B",
+                        special_tokens=[("<|im_start|>", 1)],
+                    ),
+                ]
+            )
         tokenizer.save(str(HERE / f"{family}.json"), pretty=False)
         ids[family] = [tokenizer.encode(text, add_special_tokens=True).ids for text in texts]
-    with open(HERE / "samples.json", "w") as file:
+    with (HERE / "samples.json").open("w") as file:
         json.dump({"texts": texts, "ids": ids}, file, separators=(",", ":"))
         file.write("\n")
 
