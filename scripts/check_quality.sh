@@ -6,9 +6,9 @@ usage() {
   cat <<'END'
 Usage: scripts/check_quality.sh [CHECK...] [--fix] [--since REVISION] [-- FILE...]
 
-Checks: format (clang-format), tidy (clang-tidy), iwyu (include-what-you-use); all of them if none
-is named. They need the packages of scripts/install_deps.sh --lint, and tidy and iwyu also those of
---build and --test.
+Checks: format (clang-format), python (ruff), tidy (clang-tidy), iwyu (include-what-you-use); all of
+them if none is named. They need what scripts/install_deps.sh --lint installs, and tidy and iwyu also
+the packages of --build and --test.
   --fix             mend what the tool can mend
   --since REVISION  only files that differ from REVISION, or are new
   -- FILE...        only these files
@@ -21,7 +21,7 @@ since=
 only=()
 while (($#)); do
   case $1 in
-    format | tidy | iwyu) checks+=("$1") ;;
+    format | python | tidy | iwyu) checks+=("$1") ;;
     --fix) fix=true ;;
     --since)
       (($# > 1)) || { echo "check_quality.sh: --since needs a revision" >&2; exit 2; }
@@ -34,11 +34,12 @@ while (($#)); do
   esac
   shift
 done
-((${#checks[@]})) || checks=(format tidy iwyu)
+((${#checks[@]})) || checks=(format python tidy iwyu)
 
 # Formatters disagree between versions, and older tidies do not know C++20: one version counts.
 clang_format=clang-format-14
 clang_tidy=clang-tidy-16
+ruff=build/lint/bin/ruff
 build=build/cpu
 
 # Paths of -- are the caller's, all others the repository's.
@@ -86,6 +87,15 @@ check_format() {
   local mode=(--dry-run -Werror)
   ! $fix || mode=(-i)
   files h hpp cc cpp cu cuh simt maca | xargs -r -d '\n' "$clang_format" --style=file "${mode[@]}"
+}
+
+check_python() {
+  need "$ruff"
+  local sources lint=(check --quiet) layout=(format --quiet --check --diff)
+  mapfile -t sources < <(files py)
+  ((${#sources[@]})) || return 0
+  ! $fix || { lint+=(--fix); layout=(format --quiet); }
+  "$ruff" "${lint[@]}" "${sources[@]}" && "$ruff" "${layout[@]}" "${sources[@]}"
 }
 
 check_tidy() {

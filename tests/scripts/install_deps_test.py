@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -9,7 +10,7 @@ import unittest
 SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "install_deps.sh"
 
 
-def run(*options, installed=(), apt_status=0):
+def run(*options, installed=(), apt_status=0, script=SCRIPT, path=""):
     """Runs the script beside package tools that pretend. Returns its result and the apt-get calls."""
     with tempfile.TemporaryDirectory() as folder:
         tools = pathlib.Path(folder)
@@ -23,9 +24,28 @@ def run(*options, installed=(), apt_status=0):
         for name, body in stubs.items():
             (tools / name).write_text(f"#!/usr/bin/env bash\n{body}\n", encoding="utf-8")
             (tools / name).chmod(0o755)
-        result = subprocess.run([SCRIPT, *options], env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
-                                capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            [script, *options],
+            env={**os.environ, "PATH": f"{tools}:{path}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return result, calls.read_text(encoding="utf-8").splitlines()
+
+
+# A Python whose environments remember what was installed into them.
+PYTHON = """#!/usr/bin/env bash
+echo "$@" >>"{calls}"
+[[ $2 == venv ]] || exit 1
+environment=${{!#}}
+rm -rf "$environment" && mkdir -p "$environment/bin"
+cat >"$environment/bin/python" <<END
+#!/usr/bin/env bash
+if [[ \\$3 == freeze ]]; then cat "$environment/freeze"; else echo "\\${{!#}}" >>"$environment/freeze"; fi
+END
+chmod +x "$environment/bin/python"
+"""
 
 
 class InstallDepsTest(unittest.TestCase):
@@ -58,6 +78,31 @@ class InstallDepsTest(unittest.TestCase):
     def test_failure_of_the_package_tool(self):
         result, _ = run("--build", apt_status=100)
         self.assertNotEqual(result.returncode, 0)
+
+    def test_tools_of_pypi_are_pinned_and_stay_in_the_checkout(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            calls = root / "python_calls"
+            python = root / "python3"
+            python.write_text(PYTHON.format(calls=calls), encoding="utf-8")
+            python.chmod(0o755)
+            (root / "scripts").mkdir()
+            script = shutil.copy(SCRIPT, root / "scripts")
+
+            def install():
+                packages = self.packages("--lint")
+                result, apt_calls = run("--lint", installed=packages, script=script, path=folder)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(apt_calls, [])
+                return calls.read_text(encoding="utf-8").splitlines()
+
+            environment = root / "build" / "lint"
+            self.assertEqual(install(), [f"-m venv --clear {environment}"])
+            frozen = environment / "freeze"
+            self.assertRegex(frozen.read_text(encoding="utf-8"), r"^ruff==[0-9.]+\n$")
+            self.assertEqual(len(install()), 1, "installed again")
+            frozen.write_text("ruff==0.0.1\n", encoding="utf-8")
+            self.assertEqual(len(install()), 2, "another version is no reason to install")
 
     def test_unknown_option(self):
         result, calls = run("--everything")
