@@ -8,7 +8,9 @@ namespace infini_train::simt {
 
 inline constexpr int kMaxBlockSize = 1024;
 
-/// Shape of a launch: blocks in the grid and lanes in a block. A grid with a zero is empty.
+/// Shape of a launch: blocks in the grid and lanes in a block. A grid with a zero is empty. Any
+/// kernel starts with 256 lanes; chips refuse 512 to one that needs more than 128 registers a lane,
+/// and 1024 to one that needs more than 64.
 struct Geometry {
   std::int64_t grid_x = 1;
   std::int64_t grid_y = 1;

@@ -122,6 +122,9 @@ T* DataOf(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<T>() : nullptr;
 }
 
+/// More lanes would leave each too few registers.
+inline constexpr int kMaxRowLanes = 256;
+
 /// Chooses team and vector width for rows of `hidden` elements, of which every array of the row and
 /// of the parameters begins at one of `arrays`, and calls `body(TypeTag<Team>{},
 /// std::integral_constant<int, N>{}, lanes)` with the lanes of a BlockTeam.
@@ -139,7 +142,7 @@ void DispatchNormRows(std::int64_t hidden, std::initializer_list<const Tensor*> 
       body(TypeTag<GroupTeam>{}, width, GroupTeam::kLanes);
     } else {
       int lanes = 128;
-      while (lanes < 512 && lanes * kCachedVectors<N> * N < hidden)
+      while (lanes < kMaxRowLanes && lanes * kCachedVectors<N> * N < hidden)
         lanes *= 2;
       body(TypeTag<BlockTeam>{}, width, lanes);
     }
