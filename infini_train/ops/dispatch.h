@@ -184,9 +184,7 @@ struct KernelRegistrar<Op, kernel> {
 template <typename Op, typename... Arguments>
 void Call(Arguments&&... arguments) {
   static_assert(
-      requires {
-        detail::Caller<Op, typename Op::Fn>::Call(std::forward<Arguments>(arguments)...);
-      },
+      std::is_invocable_v<decltype(&detail::Caller<Op, typename Op::Fn>::Call), Arguments...>,
       "the arguments differ from the op's declaration in ops/op_list.h");
   detail::Caller<Op, typename Op::Fn>::Call(std::forward<Arguments>(arguments)...);
 }
