@@ -8,7 +8,7 @@ Usage: scripts/gpu_check.sh [--output DIR] [PART...]
 
 Parts, all of them if none is named; those between the first and the last need what `build` made:
   build        the preset cuda for the GPUs of this machine
-  tests        the suites of every device, as CUDA/*
+  tests        the suites of every device, as CUDA/*, on the first GPU and on the last
   conformance  every op against float64 on the CPU
   training     a small GPT-2 on GPU and CPU, whose losses must agree, and in bfloat16; GPT-2 124M
   infini_rt    InfiniRT on the CPU and on NVIDIA: its suite, stress program and benchmarks
@@ -60,11 +60,16 @@ run_build() {
 }
 
 run_tests() {
-  local status=0
-  OMP_NUM_THREADS=2 timeout 240 ctest --preset cuda --parallel "$((jobs < 8 ? jobs : 8))" --label-regex '^cuda$' \
-    --timeout 200 >"$output/tests.log" 2>&1 || status=1
-  grep -m 12 -A 8 'Failure$' "$output/tests.log" || true
-  sed -n '/tests passed/,$p' "$output/tests.log"
+  local status=0 last device log
+  last=$(($(nvidia-smi --list-gpus | wc -l) - 1))
+  for device in $(printf '%s\n' 0 "$last" | uniq); do
+    log=$output/tests_cuda$device.log
+    INFINI_TRAIN_TEST_DEVICE_INDEX=$device OMP_NUM_THREADS=2 timeout 240 ctest --preset cuda --label-regex '^cuda$' \
+      --parallel "$((jobs < 8 ? jobs : 8))" --timeout 200 >"$log" 2>&1 || status=1
+    echo "-- cuda:$device"
+    grep -m 12 -A 8 'Failure$' "$log" || true
+    sed -n '/tests passed/,$p' "$log"
+  done
   return "$status"
 }
 
