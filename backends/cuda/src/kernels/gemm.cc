@@ -20,6 +20,7 @@ namespace infini_train::simt {
 namespace {
 
 constexpr std::uint64_t kMaxWorkspaceBytes = std::uint64_t{32} << 20;
+constexpr std::int64_t kMaxBatch = 65535;
 
 void Check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS)
@@ -61,9 +62,8 @@ std::optional<Matrix> Find(const Tensor& tensor, std::int64_t rows, std::int64_t
   const std::int64_t column_stride = tensor.strides()[tensor.rank() - 1];
   const auto type = TypeOf(tensor.dtype());
   void* const data = tensor.raw_data();
-  if ((column_stride == 1 || columns == 1) && (row_stride >= columns || rows == 1)) {
+  if ((column_stride == 1 || columns == 1) && (row_stride >= columns || rows == 1))
     return Matrix{data, type, columns, rows, std::max(row_stride, columns), batch_stride, true};
-  }
   if ((row_stride == 1 || rows == 1) && (column_stride >= rows || columns == 1))
     return Matrix{data, type, rows, columns, std::max(column_stride, rows), batch_stride, false};
   return std::nullopt;
@@ -96,7 +96,8 @@ std::optional<Problem> Describe(const Tensor& out, const Tensor& a, const Tensor
   }
   auto left = Find(a, m, batch[0]), right = Find(b, b.size(-2), batch[1]);
   const auto result = Find(out, m, batch[2]);
-  if (a.size(-1) == 0 || !left || !right || !result) return std::nullopt;
+  if (a.size(-1) == 0 || problem.batch > kMaxBatch || !left || !right || !result)
+    return std::nullopt;
   if (result->transposed) {
     // Rows of out are columns of its transpose, b^T a^T.
     std::swap(left, right);
