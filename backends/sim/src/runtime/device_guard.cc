@@ -1,6 +1,5 @@
 #include "infini_train/core/device/device_guard.h"
 
-#include <memory>
 #include <optional>
 
 #include "backends/runtime/runtime_device_guard.h"
@@ -13,24 +12,20 @@
 namespace infini_train::sim {
 namespace {
 
-template <typename Runtime>
-class SimDeviceGuard : public backend::RuntimeDeviceGuard<Runtime> {
+class SimDeviceGuard final : public backend::RuntimeDeviceGuard<SimRuntime> {
  public:
+  SimDeviceGuard() {
+    if (simt::emulator::GetOptions().check_memory)
+      simt::emulator::SetLaunchHooks({&protection::BeginWork, &protection::EndWork});
+  }
+
   std::optional<DeviceTraffic> Traffic() const override {
     const simt::emulator::Traffic traffic = simt::emulator::GetTraffic();
     return DeviceTraffic{traffic.bytes_read, traffic.bytes_written};
   }
 };
 
-std::unique_ptr<DeviceGuardImpl> MakeDeviceGuard() {
-  if (!simt::emulator::GetOptions().check_memory)
-    return std::make_unique<SimDeviceGuard<SimRuntime>>();
-  simt::emulator::SetLaunchHooks({&protection::BeginWork, &protection::EndWork});
-  return std::make_unique<SimDeviceGuard<CheckedRuntime>>();
-}
-
-const detail::DeviceGuardRegistrar registrar(DeviceType::kPrivateUse1, &MakeDeviceGuard, __FILE__,
-                                             __LINE__);
+REGISTER_DEVICE_GUARD(kPrivateUse1, SimDeviceGuard);
 
 }  // namespace
 }  // namespace infini_train::sim

@@ -10,6 +10,7 @@ namespace infini_train::sim {
 namespace {
 
 using simt::emulator::GetOptions;
+using Base = rt::Runtime<::infini::rt::Device::Type::kCpu>;
 
 rt::Error BeginWork(const void*) {
   protection::BeginWork();
@@ -21,25 +22,26 @@ rt::Error EndWork(const void*) {
   return rt::kSuccess;
 }
 
-/// Puts what `submit` does between the opening and the closing of device memory, and waits for it.
+/// Does `submit`; where memory is checked, between its opening and its closing, and waits for it.
 template <typename Submit>
 rt::Error WithOpenMemory(rt::Stream stream, Submit&& submit) {
-  rt::Error error = SimRuntime::LaunchKernel(&BeginWork, nullptr, 0, stream);
+  if (!GetOptions().check_memory) return submit();
+  rt::Error error = Base::LaunchKernel(&BeginWork, nullptr, 0, stream);
   if (error != rt::kSuccess) return error;
   error = submit();
-  const rt::Error closing = SimRuntime::LaunchKernel(&EndWork, nullptr, 0, stream);
+  const rt::Error closing = Base::LaunchKernel(&EndWork, nullptr, 0, stream);
   if (error != rt::kSuccess || closing != rt::kSuccess)
     return error != rt::kSuccess ? error : closing;
   rt::StreamCaptureStatus status = rt::kStreamCaptureStatusNone;
-  error = SimRuntime::StreamIsCapturing(stream, &status);
+  error = Base::StreamIsCapturing(stream, &status);
   if (error != rt::kSuccess || status != rt::kStreamCaptureStatusNone) return error;
-  return SimRuntime::StreamSynchronize(stream);
+  return Base::StreamSynchronize(stream);
 }
 
 }  // namespace
 
 rt::Error SimRuntime::GetDeviceProperties(rt::DeviceProp* prop, int device) {
-  const rt::Error error = Runtime::GetDeviceProperties(prop, device);
+  const rt::Error error = Base::GetDeviceProperties(prop, device);
   if (error != rt::kSuccess) return error;
   std::snprintf(prop->name, sizeof(prop->name), "InfiniTrain SIMT emulator");
   prop->multi_processor_count = GetOptions().threads;
@@ -47,41 +49,40 @@ rt::Error SimRuntime::GetDeviceProperties(rt::DeviceProp* prop, int device) {
   return rt::kSuccess;
 }
 
-std::string SimRuntime::ErrorDetail(rt::Error error) {
-  return error == rt::kErrorLaunchFailure ? simt::emulator::FaultMessage() : std::string();
-}
-
-rt::Error CheckedRuntime::Malloc(void** ptr, std::size_t size) {
-  if (ptr == nullptr || size == 0) return SimRuntime::Malloc(ptr, size);
+rt::Error SimRuntime::Malloc(void** ptr, std::size_t size) {
+  if (!GetOptions().check_memory || ptr == nullptr || size == 0) return Base::Malloc(ptr, size);
   int device = 0;
   rt::Error error = GetDevice(&device);
   if (error != rt::kSuccess) return error;
   void* block = nullptr;
-  error = SimRuntime::Malloc(&block, protection::PaddedSize(size));
+  error = Base::Malloc(&block, protection::PaddedSize(size));
   if (error == rt::kSuccess) *ptr = protection::Close(block, size, device);
   return error;
 }
 
-rt::Error CheckedRuntime::Free(void* ptr) {
-  void* block = protection::Release(ptr);
-  return SimRuntime::Free(block != nullptr ? block : ptr);
+rt::Error SimRuntime::Free(void* ptr) {
+  void* block = GetOptions().check_memory ? protection::Release(ptr) : nullptr;
+  return Base::Free(block != nullptr ? block : ptr);
 }
 
-rt::Error CheckedRuntime::MemcpyAsync(void* dst, const void* src, std::size_t count,
-                                      rt::MemcpyKind kind, rt::Stream stream) {
-  return WithOpenMemory(stream,
-                        [&] { return SimRuntime::MemcpyAsync(dst, src, count, kind, stream); });
+rt::Error SimRuntime::MemcpyAsync(void* dst, const void* src, std::size_t count,
+                                  rt::MemcpyKind kind, rt::Stream stream) {
+  return WithOpenMemory(stream, [&] { return Base::MemcpyAsync(dst, src, count, kind, stream); });
 }
 
-rt::Error CheckedRuntime::MemcpyPeerAsync(void* dst, int dst_device, const void* src,
-                                          int src_device, std::size_t count, rt::Stream stream) {
+rt::Error SimRuntime::MemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device,
+                                      std::size_t count, rt::Stream stream) {
   return WithOpenMemory(stream, [&] {
-    return SimRuntime::MemcpyPeerAsync(dst, dst_device, src, src_device, count, stream);
+    return Base::MemcpyPeerAsync(dst, dst_device, src, src_device, count, stream);
   });
 }
 
-rt::Error CheckedRuntime::MemsetAsync(void* ptr, int value, std::size_t count, rt::Stream stream) {
-  return WithOpenMemory(stream, [&] { return SimRuntime::MemsetAsync(ptr, value, count, stream); });
+rt::Error SimRuntime::MemsetAsync(void* ptr, int value, std::size_t count, rt::Stream stream) {
+  return WithOpenMemory(stream, [&] { return Base::MemsetAsync(ptr, value, count, stream); });
+}
+
+std::string SimRuntime::ErrorDetail(rt::Error error) {
+  return error == rt::kErrorLaunchFailure ? simt::emulator::FaultMessage() : std::string();
 }
 
 }  // namespace infini_train::sim
