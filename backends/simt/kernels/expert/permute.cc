@@ -79,7 +79,7 @@ SIMT_KERNEL void ExpertWeightsBackwardKernel(ComputeType<T>* grad_weights, const
 
 /// Calls `body(tag of T, width)` with the widest vector that two matrices of rows allow.
 template <typename Body>
-void DispatchRows(const char* op, const Tensor& a, const Tensor& b, const Body& body) {
+void DispatchVectors(const char* op, const Tensor& a, const Tensor& b, const Body& body) {
   DispatchFloating(op, a.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     DispatchWidth<kMaxVectorWidth<T>, 1>(VectorWidth(a.data<T>(), b.data<T>(), a.size(-1)),
@@ -94,7 +94,7 @@ const ComputeType<T>* WeightsOf(const Tensor& weights) {
 
 void ExpertPermute(const Context& context, Tensor& out, const Tensor& x, const Tensor& rows,
                    const Tensor& weights) {
-  DispatchRows("ExpertPermute", out, x, [&](auto tag, auto width) {
+  DispatchVectors("ExpertPermute", out, x, [&](auto tag, auto width) {
     using T = typename decltype(tag)::type;
     Launch(context, Linear(out.numel() / width()), &ExpertPermuteKernel<T, width()>, out.data<T>(),
            x.data<T>(), rows.data<std::int64_t>(), WeightsOf<T>(weights), rows.numel(),
@@ -104,7 +104,7 @@ void ExpertPermute(const Context& context, Tensor& out, const Tensor& x, const T
 
 void ExpertUnpermute(const Context& context, Tensor& out, const Tensor& y, const Tensor& rows,
                      const Tensor& weights) {
-  DispatchRows("ExpertUnpermute", out, y, [&](auto tag, auto width) {
+  DispatchVectors("ExpertUnpermute", out, y, [&](auto tag, auto width) {
     using T = typename decltype(tag)::type;
     Launch(context, Linear(out.numel() / width()), &ExpertUnpermuteKernel<T, width()>,
            out.data<T>(), y.data<T>(), rows.data<std::int64_t>(), WeightsOf<T>(weights),
@@ -114,7 +114,7 @@ void ExpertUnpermute(const Context& context, Tensor& out, const Tensor& y, const
 
 void ExpertWeightsBackward(const Context& context, Tensor& grad_weights, const Tensor& grad_out,
                            const Tensor& y, const Tensor& rows) {
-  DispatchRows("ExpertWeightsBackward", grad_out, y, [&](auto tag, auto width) {
+  DispatchVectors("ExpertWeightsBackward", grad_out, y, [&](auto tag, auto width) {
     using T = typename decltype(tag)::type;
     Launch(context, Linear(rows.numel() * kGroupWidth), &ExpertWeightsBackwardKernel<T, width()>,
            grad_weights.data<ComputeType<T>>(), grad_out.data<T>(), y.data<T>(),

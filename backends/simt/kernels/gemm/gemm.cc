@@ -168,14 +168,6 @@ SIMT_KERNEL void GemmKernel(Problem<S, O> problem) {
   }
 }
 
-// Whether vectors of `width` elements from `data` and multiples of the strides are aligned.
-template <typename T>
-bool IsAligned(const T* data, int width, std::initializer_list<std::int64_t> strides) {
-  if (reinterpret_cast<std::uintptr_t>(data) % (width * sizeof(T)) != 0) return false;
-  return std::all_of(strides.begin(), strides.end(),
-                     [=](std::int64_t stride) { return stride % width == 0; });
-}
-
 template <typename S, typename O>
 Problem<S, O> Describe(Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
                        bool accumulate) {
@@ -242,12 +234,12 @@ void ChooseAccess(Problem<S, O>& problem) {
     operand.along_depth = operand.depth_stride == 1;
     const std::int64_t unit = operand.along_depth ? operand.depth_stride : operand.extent_stride;
     const std::int64_t other = operand.along_depth ? operand.extent_stride : operand.depth_stride;
-    operand.vector = aligned && unit == 1 && IsAligned(data, kVector, {other});
+    operand.vector = aligned && unit == 1 && VectorWidth(data, other) >= kVector;
   };
   choose(problem.a_layout, problem.a, aligned_a);
   choose(problem.b_layout, problem.b, aligned_b);
-  problem.out_vector =
-      aligned_out && problem.out_column == 1 && IsAligned(problem.out, kVector, {problem.out_row});
+  problem.out_vector = aligned_out && problem.out_column == 1 &&
+                       VectorWidth(problem.out, problem.out_row) >= kVector;
 }
 
 template <typename S, typename O, int kTileM>

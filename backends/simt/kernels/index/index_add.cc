@@ -1,3 +1,4 @@
+#include "backends/simt/kernels/elementwise/arithmetic.h"
 #include "backends/simt/kernels/index/index_entries.h"
 #include "backends/simt/types.h"
 
@@ -59,7 +60,7 @@ SIMT_KERNEL void AddChunksKernel(W* out, ComputeType<W>* partials, const T* src,
         if (KeyOf(entry) != key) break;
         const Vec<T, N> terms = Load<N>(src + offsets[1] + PositionOf(entry) * plan.src_stride);
         for (int k = 0; k < N; ++k)
-          sums[k] = AddInOrder(sums[k], static_cast<C>(ToCompute(terms[k])));
+          sums[k] = AddOp()(sums[k], static_cast<C>(ToCompute(terms[k])));
       }
       const bool goes_on = i == end && Continues(entries, i, plan);
       if (comes_in || goes_on) {
@@ -70,7 +71,7 @@ SIMT_KERNEL void AddChunksKernel(W* out, ComputeType<W>* partials, const T* src,
         W* place = out + offsets[0] + static_cast<std::int64_t>(key) * plan.out_stride;
         Vec<W, N> values = Load<N>(place);
         for (int k = 0; k < N; ++k)
-          values[k] = FromCompute<W>(AddInOrder(ToCompute(values[k]), sums[k]));
+          values[k] = FromCompute<W>(AddOp()(ToCompute(values[k]), sums[k]));
         Store(place, values);
       }
       comes_in = false;
@@ -96,12 +97,12 @@ SIMT_KERNEL void AddLongRunsKernel(W* out, const ComputeType<W>* partials, const
     C sum = Load(Partial(partials, chunk, 1, columns) + column);
     do {
       ++chunk;
-      sum = AddInOrder(sum, Load(Partial(partials, chunk, 0, columns) + column));
+      sum = AddOp()(sum, Load(Partial(partials, chunk, 0, columns) + column));
     } while (plan.EndOf(chunk) < plan.length && KeyOf(Load(entries + plan.EndOf(chunk))) == key);
     std::int64_t offsets[2];
     plan.columns.Locate(column, offsets);
     W* place = out + offsets[0] + static_cast<std::int64_t>(key) * plan.out_stride;
-    Store(place, FromCompute<W>(AddInOrder(ToCompute(Load(place)), sum)));
+    Store(place, FromCompute<W>(AddOp()(ToCompute(Load(place)), sum)));
   }
 }
 

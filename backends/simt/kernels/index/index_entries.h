@@ -57,15 +57,4 @@ EntryRows<E> SortedIndex(const char* op, const Context& context, const Tensor& i
   return SortEntries(context, entries);
 }
 
-/// a + b in the type that sums of T run in; integers wrap around.
-template <typename C>
-SIMT_DEVICE C AddInOrder(C a, C b) {
-  if constexpr (std::is_integral_v<C>) {
-    using U = std::make_unsigned_t<C>;
-    return static_cast<C>(static_cast<U>(a) + static_cast<U>(b));
-  } else {
-    return a + b;
-  }
-}
-
 }  // namespace infini_train::simt

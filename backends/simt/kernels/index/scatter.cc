@@ -1,3 +1,4 @@
+#include "backends/simt/kernels/elementwise/arithmetic.h"
 #include "backends/simt/kernels/index/index_entries.h"
 #include "backends/simt/types.h"
 
@@ -40,8 +41,7 @@ SIMT_KERNEL void ScatterAddKernel(T* out, const T* src, const E* entries, Lines 
     for (std::int64_t i = g; i < (line + 1) * lines.length; ++i) {
       const E entry = Load(entries + i);
       if (KeyOf(entry) != key) break;
-      sum =
-          AddInOrder(sum, ToCompute(Load(src + starts[2] + PositionOf(entry) * lines.src_stride)));
+      sum = AddOp()(sum, ToCompute(Load(src + starts[2] + PositionOf(entry) * lines.src_stride)));
     }
     Store(place, FromCompute<T>(sum));
   }

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "backends/simt/dialect.h"
-#include "backends/simt/tile.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
 
@@ -66,12 +65,13 @@ void CheckLastStride(const char* name, const Tensor& tensor) {
   }
 }
 
+/// The widest vector in which all rows of an array may be read.
 template <typename T>
-bool IsAligned(const T* data, int width, const Dims& strides) {
-  bool aligned = reinterpret_cast<std::uintptr_t>(data) % (width * sizeof(T)) == 0;
+int RowWidth(const T* data, const Dims& strides) {
+  int width = VectorWidth(data);
   for (int i = 0; i < strides.size() - 1; ++i)
-    aligned = aligned && strides[i] % width == 0;
-  return aligned;
+    width = std::min(width, VectorWidth(strides[i]));
+  return width;
 }
 
 void Rotary(const Context& context, Tensor& out, const Tensor& x, const Tensor& cos,
@@ -99,10 +99,10 @@ void Rotary(const Context& context, Tensor& out, const Tensor& x, const Tensor& 
     args.cos_stride = cos.strides()[0];
     args.sin_stride = sin.strides()[0];
     args.inverse = inverse;
-    const bool vector = args.pairs % kWidth == 0 && IsAligned(args.x, kWidth, x.strides()) &&
-                        IsAligned(args.out, kWidth, out.strides()) &&
-                        IsAligned(args.cos, kWidth, cos.strides()) &&
-                        IsAligned(args.sin, kWidth, sin.strides());
+    const bool vector =
+        std::min({VectorWidth(args.pairs), RowWidth(args.x, x.strides()),
+                  RowWidth(args.out, out.strides()), RowWidth(args.cos, cos.strides()),
+                  RowWidth(args.sin, sin.strides())}) >= kWidth;
     const auto launch = [&](auto kernel, int width) {
       Launch(context, Linear(args.rows * args.pairs, width), kernel, args);
     };
