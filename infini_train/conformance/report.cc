@@ -110,8 +110,9 @@ std::string ToMarkdown(const Report& report) {
       if (traffic.empty()) traffic = TrafficText(s);
     }
     const Accuracy* worst = WorstOf(op);
-    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", GetOpInfo(op.op).name,
-                        SupportOf(op), ulps,
+    text += fmt::format("| {} | {}{} | {} | {} | {} | {} | {} |\n", GetOpInfo(op.op).name,
+                        SupportOf(op),
+                        op.fallbacks > 0 ? fmt::format(" ({} times)", op.fallbacks) : "", ulps,
                         worst == nullptr || !std::isfinite(worst->worst_fraction)
                             ? ""
                             : fmt::format("{:.0f}%", 100 * worst->worst_fraction),
