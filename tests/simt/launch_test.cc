@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,25 @@ TEST_F(Launches, CoverEveryElement) {
       ASSERT_EQ(out[i], 2.0f * i);
     EXPECT_EQ(out[n], -1.0f);
   }
+}
+
+/// Where on its stack each lane is.
+template <bool kWaits>
+SIMT_KERNEL void FrameAddress(std::uintptr_t* out) {
+  if (kWaits) SyncBlock();
+  Store(out + ThreadIndex(), reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)));
+}
+
+TEST_F(Launches, TakeFibersOnlyWhereLanesWait) {
+  constexpr int kLanes = 256;
+  const auto stacks = [&](void (*kernel)(std::uintptr_t*)) {
+    std::vector<std::uintptr_t> frames(kLanes);
+    Launch(context(), {.block = kLanes}, kernel, frames.data());
+    Synchronize();
+    return std::set<std::uintptr_t>(frames.begin(), frames.end()).size();
+  };
+  EXPECT_EQ(stacks(&FrameAddress<false>), 1u) << "lanes that need not wait share one stack";
+  EXPECT_EQ(stacks(&FrameAddress<true>), kLanes);
 }
 
 TEST_F(Launches, TakeHalfTypes) {

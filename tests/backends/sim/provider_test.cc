@@ -14,6 +14,7 @@
 #include "infini_train/core/device/private_use1.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/tensor.h"
+#include "infini_train/ops/dispatch.h"
 #include "infini_train_sim/backend.h"
 
 namespace infini_train {
@@ -56,6 +57,13 @@ TEST(SimProvider, IsRegisteredByLinkingIt) {
   EXPECT_EQ(Device::ParseType("sim"), DeviceType::kPrivateUse1);
   EXPECT_EQ(kSim.ToString(), "sim:0");
   sim::RegisterBackend();
+}
+
+TEST(SimProvider, HasAKernelForEveryOp) {
+  for (int i = 0; i < kNumOps; ++i) {
+    const auto op = static_cast<OpId>(i);
+    EXPECT_TRUE(HasKernel(DeviceType::kPrivateUse1, op)) << GetOpInfo(op).name;
+  }
 }
 
 TEST(SimProvider, HasTheEmulatorsProperties) {
