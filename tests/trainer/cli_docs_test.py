@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-COMMANDS = ("tokenize", "train", "generate", "evaluate", "export", "info")
+COMMANDS = ("tokenize", "train", "generate", "evaluate", "export", "info", "conformance")
 
 
 def flags_of_program(program, command):
