@@ -8,7 +8,7 @@ Usage: scripts/test.sh [--preset NAME] [--no-install] [CTEST-OPTION...]
 
 Installs missing packages, builds a preset (default: cpu) and runs its tests. All other options go
 to ctest: -R REGEX runs the tests whose names match, -L REGEX those of a room, -j N as many at once.
-  --preset NAME  cpu, debug, asan or tsan
+  --preset NAME  cpu, sim, debug, asan, sim-asan or tsan
   --no-install   do not look for missing packages
 END
 }
