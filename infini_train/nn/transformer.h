@@ -104,8 +104,8 @@ class INFINI_TRAIN_API Transformer : public Module {
   const Tensor& head_weight() const;
 
   /// Weights from N(0, initializer_range), projections back into the residual stream from
-  /// N(0, initializer_range / √(2 layers)), biases 0, norm weights 1 (Radford et al. 2019). Equal
-  /// on every device for equal generator states.
+  /// N(0, initializer_range / √(2 layers)), biases 0, norm weights 1 (Radford et al. 2019). For
+  /// equal generator states equal on every device up to the rounding of its functions.
   void InitializeParameters(Generator& generator) const;
 
   /// Hidden states [B, T, C] after the final norm. Throws Error when positions exceed
