@@ -77,7 +77,7 @@ class TileLoader {
     return {number % kPerRow * kVector, number / kPerRow};
   }
 
-  Vec<S, kVector> pieces_[kPieces];
+  Vec<S, kVector> pieces_[kPieces] = {};
 };
 
 /// Loads kCount numbers of a lane: vectors that lie `kGroupStride` apart, the first at `at`.

@@ -1,6 +1,9 @@
 #include <cmath>
 #include <type_traits>
 
+#include <array>
+#include <cmath>
+
 #include "infini_train/conformance/suites.h"
 
 namespace infini_train::conformance {
@@ -22,6 +25,16 @@ Dims DimsOf(Over over, const Dims& shape) {
   for (int d = 0; d < shape.size(); ++d)
     all.push_back(d);
   return all;
+}
+
+/// Of the terms of one result, on average: what the rounding of a sum is measured against, since
+/// the sum itself may come out near 0.
+double SumOfMagnitudes(const Tensor& x, const Tensor& out, bool is_mean) {
+  if (!IsFloatingPoint(x.dtype()) || x.numel() == 0) return 0;
+  double sum = 0;
+  for (const double value : ToDoubles(x))
+    sum += std::fabs(value);
+  return sum / static_cast<double>(is_mean ? x.numel() : out.numel());
 }
 
 template <typename Op, Over kOver>
@@ -51,6 +64,7 @@ template <int kDim>
 std::function<void()> CumSumCall(Trial& trial, const Dims& shape) {
   const Tensor x = trial.Input(shape);
   Tensor out = trial.Output(shape);
+  trial.SetMagnitude(SumOfMagnitudes(x, x, true) * static_cast<double>(shape[kDim]));
   return [=]() mutable { Call<op::CumSum>(out, x, kDim); };
 }
 
@@ -71,8 +85,9 @@ std::function<void()> RowBackward(Trial& trial, const Dims& shape) {
   return [=]() mutable { Call<Op>(grad_x, grad_y, y); };
 }
 
-double Count(const Dims& shape) {
-  return 2 + static_cast<double>(Numel(shape));
+/// Roundings of a sum of n terms in any order are a random walk of n steps at most.
+double RandomWalk(const Dims& shape) {
+  return 10 + std::sqrt(static_cast<double>(Numel(shape)));
 }
 
 template <bool kBias>
@@ -109,9 +124,9 @@ void AppendReductionSuites(std::vector<OpSuite>& suites) {
     if (all != nullptr) suites.push_back({op, dtypes, kAnyStrides, shapes, all, operations});
   };
   reduction(OpId::kSum, kArithmeticTypes, &Reduce<op::Sum, Over::kLast>,
-            &Reduce<op::Sum, Over::kFirst>, &Reduce<op::Sum, Over::kAll>, Count);
+            &Reduce<op::Sum, Over::kFirst>, &Reduce<op::Sum, Over::kAll>, RandomWalk);
   reduction(OpId::kMean, kFloatingTypes, &Reduce<op::Mean, Over::kLast>,
-            &Reduce<op::Mean, Over::kFirst>, &Reduce<op::Mean, Over::kAll>, Count);
+            &Reduce<op::Mean, Over::kFirst>, &Reduce<op::Mean, Over::kAll>, RandomWalk);
   reduction(OpId::kMax, kAllTypes, &Reduce<op::Max, Over::kLast>, &Reduce<op::Max, Over::kFirst>,
             &Reduce<op::Max, Over::kAll>, Zero);
   reduction(OpId::kMin, kAllTypes, &Reduce<op::Min, Over::kLast>, &Reduce<op::Min, Over::kFirst>,
@@ -125,10 +140,14 @@ void AppendReductionSuites(std::vector<OpSuite>& suites) {
                     kAnyStrides,
                     {{7, 33}, {3, 1000}, {40, 5}},
                     &CumSumCall<1>,
-                    Count,
+                    RandomWalk,
                     benchmark});
-  suites.push_back(
-      {OpId::kCumSum, kArithmeticTypes, kAnyStrides, {{7, 33}, {300, 5}}, &CumSumCall<0>, Count});
+  suites.push_back({OpId::kCumSum,
+                    kArithmeticTypes,
+                    kAnyStrides,
+                    {{7, 33}, {300, 5}},
+                    &CumSumCall<0>,
+                    RandomWalk});
 
   std::vector<Dims> rows;
   for (const std::int64_t length : kRowLengths)
