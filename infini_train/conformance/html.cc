@@ -211,7 +211,8 @@ std::string ToHtml(const Report& report) {
   html += Notes(report) + "<h2>Every op</h2>\n" + Table(report);
   html +=
       "<p class=\"about\">Errors are in units of the last place at the larger of the reference's "
-      "magnitude and the root mean square of its tensor. Traffic is what the kernels read and "
+      "magnitude and the root mean square of its tensor (for sums, of what is summed). Traffic is "
+      "what the kernels read and "
       "wrote, "
       "over the fewest bytes that the op must move.</p>\n</body></html>\n";
   return html;

@@ -120,7 +120,8 @@ std::string ToMarkdown(const Report& report) {
   }
   text +=
       "\nErrors are in units of the last place at the larger of the reference's magnitude and the "
-      "root mean square of its tensor (for sums, of what is summed). Speed counts the fewest bytes that the op must move.\n";
+      "root mean square of its tensor (for sums, of what is summed). Speed counts the fewest bytes "
+      "that the op must move.\n";
   std::string notes;
   for (const OpResult& op : report.ops) {
     for (const std::string& failure : op.failures)

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Compiles the shared kernels as CUDA, without a GPU: to PTX, unoptimised, since this is about the code
+# and not about what it becomes. Warnings are errors.
+set -euo pipefail
+
+usage() {
+  cat <<'END'
+Usage: scripts/check_device_code.sh [FILE...]
+
+Needs nvcc. Without files: every kernel below backends/simt/kernels.
+END
+}
+if [[ ${1-} == -h || ${1-} == --help ]]; then
+  usage
+  exit
+fi
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+nvcc=$(command -v nvcc || true)
+if [[ -z $nvcc ]]; then
+  echo "check_device_code.sh: nvcc is missing" >&2
+  exit 2
+fi
+
+files=("$@")
+((${#files[@]})) || files=(backends/simt/kernels/*/*.cc)
+output=$(mktemp -d)
+trap 'rm -rf "$output"' EXIT
+
+compile() {
+  "$nvcc" -std=c++20 --expt-relaxed-constexpr -x cu -ptx -arch=compute_90 -Xcicc -O0 \
+    -Werror all-warnings -I. -Ibackends/cuda/src/common -o "$output/${1//\//_}.ptx" "$1" ||
+    { echo "check_device_code.sh: $1 does not compile as CUDA" >&2; return 1; }
+}
+export -f compile
+export nvcc output
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" bash -c 'compile "$1"' compile
+echo "${#files[@]} files compile as CUDA"
