@@ -213,6 +213,17 @@ def check_sizes(repository):
             repository.violations.append(f"{folder}: {len(stems)} subjects, expected at most {MAX_SUBJECTS_IN_FOLDER}")
 
 
+def check_tests(repository):
+    """A test that nobody compiles promises nothing: its folder's CMakeLists.txt, or one above, names it."""
+    for name, text in repository.sources("tests/"):
+        path = pathlib.PurePosixPath(name)
+        if not path.stem.endswith("_test"):
+            continue
+        lists = "".join(repository.texts.get(f"{folder}/CMakeLists.txt", "") for folder in path.parents)
+        if not re.search(rf"\b{re.escape(path.stem.removesuffix('_test'))}(_test\.cc)?\b", lists):
+            repository.report(name, text, 0, "no CMakeLists.txt names this test")
+
+
 def check_texts(repository):
     """Nothing names its author's machine, leaves the repository, or waits to be finished."""
     for name, text in repository.texts.items():
@@ -230,7 +241,16 @@ def check_texts(repository):
                     repository.report(name, text, match.start(), f"{match[0]} leaves the repository")
 
 
-CHECKS = [check_rooms, check_vendors, check_products, check_backends, check_headers, check_sizes, check_texts]
+CHECKS = [
+    check_rooms,
+    check_vendors,
+    check_products,
+    check_backends,
+    check_headers,
+    check_sizes,
+    check_tests,
+    check_texts,
+]
 
 
 def check(root):

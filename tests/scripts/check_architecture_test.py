@@ -164,6 +164,12 @@ class CheckArchitectureTest(unittest.TestCase):
         self.assertEqual(len(found), 1)
         self.assertIn("subjects, expected at most", found[0])
 
+    def test_tests_are_compiled(self):
+        files = {"tests/core/a_test.cc": "", "tests/core/CMakeLists.txt": "foreach(name a_b)\n"}
+        self.assertIn("no CMakeLists.txt names this test", self.violations(files)[0])
+        files["tests/core/CMakeLists.txt"] = "foreach(name a_b a)\n"
+        self.assertEqual(self.violations(files), [])
+
     def test_paths_of_one_machine(self):
         self.expect("scripts/a.sh", "cd /home/me/checkout\n", "path of one machine")
         self.expect("docs/a.md", "See ../../elsewhere/plan.md.\n", "leaves the repository")
