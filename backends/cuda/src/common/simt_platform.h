@@ -40,9 +40,37 @@ inline constexpr std::size_t kMaxSharedBytes = std::size_t{64} << 10;
 
 #include "backends/simt/context.h"
 #include "backends/simt/geometry.h"
+#include "backends/simt/math.h"
 #include "backends/simt/vector.h"
 
 namespace infini_train::simt {
+
+// Conversions that chips have instructions for.
+
+template <>
+SIMT_HOST_DEVICE inline BFloat16 FromCompute<BFloat16>(float value) {
+  BFloat16 result = value;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+#endif
+  return result;
+}
+template <>
+SIMT_HOST_DEVICE inline Float16 FromCompute<Float16>(float value) {
+  Float16 result = value;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+#endif
+  return result;
+}
+template <>
+SIMT_HOST_DEVICE inline float ToCompute<Float16>(Float16 value) {
+  float result = value;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+#endif
+  return result;
+}
 
 SIMT_HOST_DEVICE constexpr int WarpSize() {
   return 32;
@@ -108,35 +136,6 @@ SIMT_DEVICE inline T MoveWords(const T& value, Move move) {
   return result;
 }
 
-template <int kWidth>
-struct MoveFrom {
-  int lane;
-  SIMT_DEVICE unsigned operator()(unsigned word) const {
-    return __shfl_sync(GroupMask<kWidth>(), word, lane, kWidth);
-  }
-};
-template <int kWidth>
-struct MoveXor {
-  int mask;
-  SIMT_DEVICE unsigned operator()(unsigned word) const {
-    return __shfl_xor_sync(GroupMask<kWidth>(), word, mask, kWidth);
-  }
-};
-template <int kWidth>
-struct MoveDown {
-  unsigned delta;
-  SIMT_DEVICE unsigned operator()(unsigned word) const {
-    return __shfl_down_sync(GroupMask<kWidth>(), word, delta, kWidth);
-  }
-};
-template <int kWidth>
-struct MoveUp {
-  unsigned delta;
-  SIMT_DEVICE unsigned operator()(unsigned word) const {
-    return __shfl_up_sync(GroupMask<kWidth>(), word, delta, kWidth);
-  }
-};
-
 }  // namespace detail
 
 SIMT_DEVICE inline void SyncBlock(Place = {}) {
@@ -148,19 +147,27 @@ SIMT_DEVICE inline void SyncGroup(Place = {}) {
 }
 template <int kWidth, typename T>
 SIMT_DEVICE inline T Shuffle(T value, int source_lane, Place = {}) {
-  return detail::MoveWords(value, detail::MoveFrom<kWidth>{source_lane});
+  return detail::MoveWords(value, [=](unsigned word) {
+    return __shfl_sync(detail::GroupMask<kWidth>(), word, source_lane, kWidth);
+  });
 }
 template <int kWidth, typename T>
 SIMT_DEVICE inline T ShuffleXor(T value, int lane_mask, Place = {}) {
-  return detail::MoveWords(value, detail::MoveXor<kWidth>{lane_mask});
+  return detail::MoveWords(value, [=](unsigned word) {
+    return __shfl_xor_sync(detail::GroupMask<kWidth>(), word, lane_mask, kWidth);
+  });
 }
 template <int kWidth, typename T>
 SIMT_DEVICE inline T ShuffleDown(T value, int delta, Place = {}) {
-  return detail::MoveWords(value, detail::MoveDown<kWidth>{static_cast<unsigned>(delta)});
+  return detail::MoveWords(value, [=](unsigned word) {
+    return __shfl_down_sync(detail::GroupMask<kWidth>(), word, delta, kWidth);
+  });
 }
 template <int kWidth, typename T>
 SIMT_DEVICE inline T ShuffleUp(T value, int delta, Place = {}) {
-  return detail::MoveWords(value, detail::MoveUp<kWidth>{static_cast<unsigned>(delta)});
+  return detail::MoveWords(value, [=](unsigned word) {
+    return __shfl_up_sync(detail::GroupMask<kWidth>(), word, delta, kWidth);
+  });
 }
 template <int kWidth>
 SIMT_DEVICE inline std::uint64_t Ballot(bool predicate, Place = {}) {
@@ -182,31 +189,17 @@ namespace detail {
 
 /// The type in which the compiler moves so many bytes by one instruction.
 template <std::size_t kBytes>
-struct RawOf;
-template <>
-struct RawOf<1> {
-  using type = unsigned char;
-};
-template <>
-struct RawOf<2> {
-  using type = unsigned short;
-};
-template <>
-struct RawOf<4> {
-  using type = unsigned;
-};
-template <>
-struct RawOf<8> {
-  using type = uint2;
-};
-template <>
-struct RawOf<16> {
-  using type = uint4;
-};
+using RawOf = std::conditional_t<
+    kBytes == 16, uint4,
+    std::conditional_t<
+        kBytes == 8, uint2,
+        std::conditional_t<kBytes == 4, unsigned,
+                           std::conditional_t<kBytes == 2, unsigned short, unsigned char>>>>;
 
 template <int N, typename T>
 SIMT_DEVICE inline Vec<T, N> LoadVector(const T* pointer) {
-  using Raw = typename RawOf<sizeof(Vec<T, N>)>::type;
+  using Raw = RawOf<sizeof(Vec<T, N>)>;
+  static_assert(sizeof(Raw) == sizeof(Vec<T, N>));
   const Raw raw = *reinterpret_cast<const Raw*>(pointer);
   Vec<T, N> result;
   memcpy(&result, &raw, sizeof(result));
@@ -214,7 +207,8 @@ SIMT_DEVICE inline Vec<T, N> LoadVector(const T* pointer) {
 }
 template <typename T, int N>
 SIMT_DEVICE inline void StoreVector(T* pointer, const Vec<T, N>& value) {
-  using Raw = typename RawOf<sizeof(Vec<T, N>)>::type;
+  using Raw = RawOf<sizeof(Vec<T, N>)>;
+  static_assert(sizeof(Raw) == sizeof(value));
   Raw raw;
   memcpy(&raw, &value, sizeof(raw));
   *reinterpret_cast<Raw*>(pointer) = raw;
