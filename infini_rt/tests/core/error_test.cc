@@ -30,5 +30,11 @@ TEST(Error, NumbersAreCudas) {
   EXPECT_EQ(static_cast<int>(kErrorCapturedEvent), 907);
 }
 
+TEST(Flags, BitsAreCudas) {
+  EXPECT_EQ(kEventBlockingSync, 1u);
+  EXPECT_EQ(kEventDisableTiming, 2u);
+  EXPECT_EQ(kStreamNonBlocking, 1u);
+}
+
 }  // namespace
 }  // namespace infini::rt::runtime

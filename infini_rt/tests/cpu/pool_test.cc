@@ -1,6 +1,7 @@
 #include <infini/rt.h>
 #include <infini/rt/cpu/runtime.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 
@@ -33,10 +34,24 @@ class CpuPool : public testing::Test {
   void SetThreshold(std::uint64_t bytes) {
     ASSERT_EQ(Cpu::MemPoolSetAttribute(pool_, kMemPoolAttrReleaseThreshold, &bytes), kSuccess);
   }
-  std::uint64_t Reserved() {
+  std::uint64_t Attribute(MemPoolAttr attr) {
     std::uint64_t bytes = 0;
-    EXPECT_EQ(Cpu::MemPoolGetAttribute(pool_, kMemPoolAttrReservedMemCurrent, &bytes), kSuccess);
+    EXPECT_EQ(Cpu::MemPoolGetAttribute(pool_, attr, &bytes), kSuccess);
     return bytes;
+  }
+  std::uint64_t Reserved() { return Attribute(kMemPoolAttrReservedMemCurrent); }
+  void RestartPeaks() {
+    for (MemPoolAttr attr : {kMemPoolAttrUsedMemHigh, kMemPoolAttrReservedMemHigh}) {
+      std::uint64_t zero = 0;
+      ASSERT_EQ(Cpu::MemPoolSetAttribute(pool_, attr, &zero), kSuccess);
+    }
+  }
+  /// Used now and at most, reserved now and at most.
+  using Blocks = std::array<std::uint64_t, 4>;
+  Blocks Figures() {
+    return {Attribute(kMemPoolAttrUsedMemCurrent) / kBytes,
+            Attribute(kMemPoolAttrUsedMemHigh) / kBytes, Reserved() / kBytes,
+            Attribute(kMemPoolAttrReservedMemHigh) / kBytes};
   }
   void Block(Stream stream) {
     auto wait = [](void* data) {
@@ -104,6 +119,32 @@ TEST_F(CpuPool, TrimKeepsWhatIsAskedFor) {
   EXPECT_EQ(Reserved(), 4 * kBytes);
   ASSERT_EQ(Cpu::MemPoolTrimTo(pool_, 2 * kBytes), kSuccess);
   EXPECT_EQ(Reserved(), 2 * kBytes);
+}
+
+TEST_F(CpuPool, FiguresAndPeaksAreExact) {
+  RestartPeaks();
+  EXPECT_EQ(Figures(), (Blocks{0, 0, 0, 0}));
+  void* p = Allocate(first_);
+  void* q = Allocate(first_);
+  void* r = Allocate(second_);
+  EXPECT_EQ(Figures(), (Blocks{3, 3, 3, 3}));
+  ASSERT_EQ(Cpu::FreeAsync(p, first_), kSuccess);
+  ASSERT_EQ(Cpu::FreeAsync(q, first_), kSuccess);
+  EXPECT_EQ(Figures(), (Blocks{1, 3, 3, 3}));
+  // What is reserved counts on, and a peak begins at what is there.
+  RestartPeaks();
+  EXPECT_EQ(Figures(), (Blocks{1, 1, 3, 3}));
+  p = Allocate(first_);
+  EXPECT_EQ(Figures(), (Blocks{2, 2, 3, 3}));
+  ASSERT_EQ(Cpu::FreeAsync(p, first_), kSuccess);
+  ASSERT_EQ(Cpu::FreeAsync(r, second_), kSuccess);
+  ASSERT_EQ(Cpu::DeviceSynchronize(), kSuccess);
+  ASSERT_EQ(Cpu::MemPoolTrimTo(pool_, kBytes), kSuccess);
+  EXPECT_EQ(Figures(), (Blocks{0, 2, 1, 3}));
+  // Memory of `Malloc` is no memory of the pool.
+  ASSERT_EQ(Cpu::Malloc(&p, kBytes), kSuccess);
+  EXPECT_EQ(Figures(), (Blocks{0, 2, 1, 3}));
+  ASSERT_EQ(Cpu::Free(p), kSuccess);
 }
 
 TEST_F(CpuPool, MemoryPressureReleasesCachedBlocks) {

@@ -59,7 +59,13 @@ TEST_P(DeviceSemantics, PriorityRangeGoesDownward) {
   REQUIRE_FEATURE(kFeatureDeviceProperty);
   int least = -100, greatest = 100;
   ASSERT_OK(DeviceGetStreamPriorityRange(&least, &greatest));
+  EXPECT_EQ(least, 0);
   EXPECT_LE(greatest, least);
+  int alone = 100;
+  EXPECT_OK(DeviceGetStreamPriorityRange(nullptr, &alone));
+  EXPECT_EQ(alone, greatest);
+  EXPECT_OK(DeviceGetStreamPriorityRange(&alone, nullptr));
+  EXPECT_EQ(alone, least);
   EXPECT_OK(DeviceGetStreamPriorityRange(nullptr, nullptr));
 }
 

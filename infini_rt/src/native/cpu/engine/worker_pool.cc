@@ -29,9 +29,13 @@ class BlockSignals {
   sigset_t previous_;
 };
 
-// A stream priority is a nice value. Raising needs a privilege, and is only a wish without it.
-void SetThreadPriority(int priority) {
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), priority);
+// A stream priority is added to the nice value that the thread began with. Raising needs a
+// privilege, and is only a wish without it.
+int NiceValue() {
+  return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+}
+void SetNiceValue(int value) {
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), value);
 }
 
 }  // namespace
@@ -58,6 +62,7 @@ bool WorkerPool::Serve(Stream* stream) {
 
 void WorkerPool::Loop() {
   pthread_setname_np(pthread_self(), "infinirt-stream");
+  const int nice_value = NiceValue();
   int priority = 0;
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -70,7 +75,7 @@ void WorkerPool::Loop() {
     lock.unlock();
     if (stream->priority() != priority) {
       priority = stream->priority();
-      SetThreadPriority(priority);
+      SetNiceValue(nice_value + priority);
     }
     stream->Run();
     lock.lock();
