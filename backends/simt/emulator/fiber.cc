@@ -132,18 +132,18 @@ Fiber& FiberSet::Create() {
                                              idle_ = fiber;
                                              SwitchTo(next);
                                            }
-                                           Leave(thread_, true);
+                                           Leave(thread_);
                                            return std::move(thread_.context);
                                          });
   return *fiber;
 }
 
-void FiberSet::Leave(Fiber& target, [[maybe_unused]] bool for_good) {
+void FiberSet::Leave(Fiber& target) {
   previous_ = current_;
   current_ = &target;
 #if SIMT_ADDRESS_SANITIZER
-  __sanitizer_start_switch_fiber(for_good ? nullptr : &previous_->fake_stack, target.stack_bottom,
-                                 target.stack_size);
+  // Also a fiber that ends keeps its fake stack: its last frames return through it.
+  __sanitizer_start_switch_fiber(&previous_->fake_stack, target.stack_bottom, target.stack_size);
 #endif
 #if SIMT_THREAD_SANITIZER
   __tsan_switch_to_fiber(target.thread_sanitizer, 0);
@@ -160,7 +160,7 @@ void FiberSet::Arrive(boost::context::fiber&& came_from) {
 }
 
 void FiberSet::SwitchTo(Fiber& target) {
-  Leave(target, false);
+  Leave(target);
   Arrive(std::move(target.context).resume());
 }
 

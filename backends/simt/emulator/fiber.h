@@ -44,7 +44,7 @@ class FiberSet {
   class Stacks;
 
   Fiber& Create();
-  void Leave(Fiber& target, bool for_good);
+  void Leave(Fiber& target);
   void Arrive(boost::context::fiber&& came_from);
 
   const Body body_;
