@@ -40,15 +40,10 @@ double SumOfMagnitudes(const Tensor& x, const Tensor& out, bool is_mean) {
 template <typename Op, Over kOver>
 std::function<void()> Reduce(Trial& trial, const Dims& shape) {
   const Dims dims = DimsOf(kOver, shape);
-  const Dims reduced = Reduced(shape, dims);
-  if constexpr (std::is_same_v<Op, op::Sum> || std::is_same_v<Op, op::Mean>) {
-    // Terms from [-1, 1) that cancel: what is rounded are the sums on the way.
-    const double terms = static_cast<double>(Numel(shape)) / static_cast<double>(Numel(reduced));
-    const double magnitude = std::sqrt(terms / 3);
-    trial.SetMagnitude(std::is_same_v<Op, op::Mean> ? magnitude / terms : magnitude);
-  }
   const Tensor x = trial.Input(shape);
-  Tensor out = trial.Output(reduced);
+  Tensor out = trial.Output(Reduced(shape, dims));
+  if constexpr (std::is_same_v<Op, op::Sum> || std::is_same_v<Op, op::Mean>)
+    trial.SetMagnitude(SumOfMagnitudes(x, out, std::is_same_v<Op, op::Mean>));
   return [=]() mutable { Call<Op>(out, x, dims); };
 }
 
