@@ -18,9 +18,12 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t kMaxFailureTexts = 5;
-/// A measurement grows until a call takes this long, or the largest shape is reached.
-constexpr double kMinSeconds = 2e-3;
-constexpr double kMaxBenchmarkBytes = 256e6;
+/// A measurement grows until a call takes this long, or the largest shape is reached: much more of
+/// it would be spent on making the numbers.
+constexpr double kMinSeconds = 2e-4;
+constexpr double kMaxBenchmarkBytes = 64e6;
+/// Calls between two waits for the device, so that waiting does not count.
+constexpr int kCallsPerMeasurement = 5;
 constexpr double kMaxBenchmarkFlops = 2e11;
 
 /// Bits of the significand, the implicit one included.
@@ -191,12 +194,15 @@ class Checker {
   OpResult& result_;
 };
 
+/// Of one call, on average.
 double SecondsOf(Device device, const std::function<void()>& call) {
   Synchronize(device);
   const auto start = std::chrono::steady_clock::now();
-  call();
+  for (int i = 0; i < kCallsPerMeasurement; ++i)
+    call();
   Synchronize(device);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
+         kCallsPerMeasurement;
 }
 
 /// What one call moves, where the device counts it; nothing where no kernel of the device ran.
@@ -217,7 +223,7 @@ std::optional<double> MovedBytes(Device device, const std::function<void()>& cal
 Speed Measure(Device device, const OpSuite& suite, DataType dtype) {
   Dims shape = suite.benchmark_shape;
   for (;;) {
-    Trial trial({device, dtype, Layout::kContiguous, suite.reference_in_same_dtype});
+    Trial trial({device, dtype, Layout::kContiguous, suite.reference_in_same_dtype, false});
     const std::function<void()> call = suite.body(trial, shape);
     SecondsOf(device, call);
     double seconds = kInfinity;

@@ -31,10 +31,11 @@ Tensor Trial::Make(const Dims& shape, Role role, DataType fixed_dtype, Layout la
   const DataType reference = dtype_of(reference_dtype());
   if (values) {
     item.actual = MakeTensor(setting_.device, actual, shape, values(), layout);
-    item.reference = MakeTensor({}, reference, shape, ToDoubles(item.actual));
+    if (setting_.has_reference)
+      item.reference = MakeTensor({}, reference, shape, ToDoubles(item.actual));
   } else {
     item.actual = MakeOutput(setting_.device, actual, shape, layout);
-    item.reference = MakeOutput({}, reference, shape);
+    if (setting_.has_reference) item.reference = MakeOutput({}, reference, shape);
   }
   least_bytes_ += DistinctBytes(item.actual) * (values && written ? 2 : 1);
   items_.push_back(item);

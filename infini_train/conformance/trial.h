@@ -24,6 +24,8 @@ class Trial {
     Layout layout = Layout::kContiguous;
     /// The reference computes in `dtype` too: for random numbers and for integers.
     bool reference_in_same_dtype = false;
+    /// False where the call is only timed.
+    bool has_reference = true;
   };
 
   explicit Trial(const Setting& setting) : setting_(setting) {}

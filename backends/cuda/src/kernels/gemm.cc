@@ -229,7 +229,9 @@ void Gemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b,
           bool accumulate) {
   if (out.numel() == 0) return;
   const std::optional<Problem> problem = Describe(out, a, b, bias);
-  if (!problem || !Multiply(context, *problem, accumulate))
+  // cuBLASLt rounds to a half type between the bias and the former out.
+  const bool rounds_twice = accumulate && bias.defined() && SizeOf(out.dtype()) == 2;
+  if (!problem || rounds_twice || !Multiply(context, *problem, accumulate))
     PortableGemm(context, out, a, b, bias, accumulate);
 }
 
