@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -88,6 +89,8 @@ void InstallHandler(State& state) {
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   ::sigemptyset(&action.sa_mask);
   ::sigaction(SIGSEGV, &action, &state.previous);
+  // A leak checker reads all memory when the program has ended.
+  std::atexit(&BeginWork);
 }
 
 }  // namespace
