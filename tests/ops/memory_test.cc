@@ -1,6 +1,8 @@
 #include <cmath>
 #include <limits>
 
+#include "infini_train/core/device/allocator.h"
+#include "infini_train/core/device/device_guard.h"
 #include "infini_train/ops/dispatch.h"
 #include "tests/common/device_test.h"
 
@@ -212,6 +214,24 @@ TEST_P(MemoryTest, Arange) {
   EXPECT_EQ(wide.ToVector<std::int64_t>(), (std::vector<std::int64_t>{kStart, kStart + 1}));
   Tensor empty = MakeOutput(device(), DataType::kFloat32, {0});
   Call<op::Arange>(empty, Scalar(0), Scalar(1));
+}
+
+TEST_P(MemoryTest, MoreElementsThan32BitsCount) {
+  constexpr std::int64_t kCount = (std::int64_t{1} << 31) + 33;
+  const DeviceGuardImpl& guard = GetDeviceGuardImpl(device().type());
+  if (!HasKernel(device().type(), OpId::kFill)) GTEST_SKIP() << "Fill falls back to the CPU";
+  if (guard.Properties(device().index()).free_memory < std::size_t{4} << 30)
+    GTEST_SKIP() << "expected 4 GiB of free memory";
+  {
+    Tensor out = Tensor::Empty({kCount}, DataType::kUInt8, device());
+    Call<op::Fill>(out, 7);
+    ExpectEqual(out.AsStrided({64}, {1}, kCount - 64), std::vector<double>(64, 7.0));
+    // Two elements that a 32-bit stride does not lead to.
+    Tensor sparse = out.AsStrided({2}, {kCount - 1}, 0);
+    Call<op::Fill>(sparse, 9);
+    ExpectEqual(out.AsStrided({4}, {1}, kCount - 4), {7, 7, 7, 9});
+  }
+  allocator::EmptyCache(device());
 }
 
 }  // namespace
