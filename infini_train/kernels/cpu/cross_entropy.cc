@@ -42,33 +42,43 @@ LogSumExp ReduceRow(const T* row, std::int64_t size) {
   return {static_cast<double>(shift), std::log(sum)};
 }
 
+/// Goes over the rows of logits in parallel. `make_body(TypeTag<T>)` gives the function of one row,
+/// `(i, const T* row, target)`.
+template <typename MakeBody>
+void ForEachRow(std::string_view op, const Tensor& logits, const Tensor& targets,
+                const MakeBody& make_body) {
+  const std::int64_t classes = logits.size(-1);
+  DispatchFloating(op, logits.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    DispatchIndex(op, targets.dtype(), [&](auto index_tag) {
+      using I = typename decltype(index_tag)::type;
+      const T* logits_data = logits.data<T>();
+      const I* targets_data = targets.data<I>();
+      const auto body = make_body(tag);
+      ParallelFor(0, targets.numel(), RowGrain(classes), [=](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)
+          body(i, logits_data + i * classes, static_cast<std::int64_t>(targets_data[i]));
+      });
+    });
+  });
+}
+
 void CrossEntropy(const KernelContext&, Tensor& losses, Tensor& lse, const Tensor& logits,
                   const Tensor& targets, std::int64_t ignore_index) {
   const std::int64_t classes = logits.size(-1);
   CheckIndices("CrossEntropy", "target", targets, classes, ignore_index);
-  DispatchFloating("CrossEntropy", logits.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  ForEachRow("CrossEntropy", logits, targets, [&]<typename T>(TypeTag<T>) {
     using C = ComputeType<T>;
-    DispatchIndex("CrossEntropy", targets.dtype(), [&](auto index_tag) {
-      using I = typename decltype(index_tag)::type;
-      const T* logits_data = logits.data<T>();
-      const I* targets_data = targets.data<I>();
-      C* losses_data = losses.data<C>();
-      C* lse_data = lse.data<C>();
-      ParallelFor(0, targets.numel(), RowGrain(classes), [=](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          const T* row = logits_data + i * classes;
-          const LogSumExp reduced = ReduceRow(row, classes);
-          lse_data[i] = static_cast<C>(reduced.shift + reduced.log_sum);
-          const std::int64_t target = targets_data[i];
-          losses_data[i] =
-              target == ignore_index
-                  ? C(0)
-                  : static_cast<C>((reduced.shift - static_cast<double>(C(row[target]))) +
-                                   reduced.log_sum);
-        }
-      });
-    });
+    C* losses_data = losses.data<C>();
+    C* lse_data = lse.data<C>();
+    return [=](std::int64_t i, const T* row, std::int64_t target) {
+      const LogSumExp reduced = ReduceRow(row, classes);
+      lse_data[i] = static_cast<C>(reduced.shift + reduced.log_sum);
+      losses_data[i] = target == ignore_index
+                           ? C(0)
+                           : static_cast<C>((reduced.shift - static_cast<double>(C(row[target]))) +
+                                            reduced.log_sum);
+    };
   });
 }
 
@@ -76,27 +86,17 @@ void VocabParallelCrossEntropy(const KernelContext&, Tensor& target_logits, Tens
                                const Tensor& logits, const Tensor& targets,
                                std::int64_t vocab_start, std::int64_t ignore_index) {
   const std::int64_t classes = logits.size(-1);
-  DispatchFloating("VocabParallelCrossEntropy", logits.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  ForEachRow("VocabParallelCrossEntropy", logits, targets, [&]<typename T>(TypeTag<T>) {
     using C = ComputeType<T>;
-    DispatchIndex("VocabParallelCrossEntropy", targets.dtype(), [&](auto index_tag) {
-      using I = typename decltype(index_tag)::type;
-      const T* logits_data = logits.data<T>();
-      const I* targets_data = targets.data<I>();
-      C* target_logits_data = target_logits.data<C>();
-      C* lse_data = lse.data<C>();
-      ParallelFor(0, targets.numel(), RowGrain(classes), [=](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          const T* row = logits_data + i * classes;
-          const LogSumExp reduced = ReduceRow(row, classes);
-          lse_data[i] = static_cast<C>(reduced.shift + reduced.log_sum);
-          const std::int64_t target = targets_data[i];
-          const bool is_here =
-              target != ignore_index && target >= vocab_start && target - vocab_start < classes;
-          target_logits_data[i] = is_here ? C(row[target - vocab_start]) : C(0);
-        }
-      });
-    });
+    C* target_logits_data = target_logits.data<C>();
+    C* lse_data = lse.data<C>();
+    return [=](std::int64_t i, const T* row, std::int64_t target) {
+      const LogSumExp reduced = ReduceRow(row, classes);
+      lse_data[i] = static_cast<C>(reduced.shift + reduced.log_sum);
+      const bool is_here =
+          target != ignore_index && target >= vocab_start && target - vocab_start < classes;
+      target_logits_data[i] = is_here ? C(row[target - vocab_start]) : C(0);
+    };
   });
 }
 
@@ -105,39 +105,29 @@ void GradientOfLogits(std::string_view op, Tensor& grad_logits, const Tensor& gr
                       const Tensor& logits, const Tensor& lse, const Tensor& targets,
                       std::int64_t vocab_start, std::int64_t ignore_index) {
   const std::int64_t classes = logits.size(-1);
-  DispatchFloating(op, logits.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  ForEachRow(op, logits, targets, [&]<typename T>(TypeTag<T>) {
     using C = ComputeType<T>;
-    DispatchIndex(op, targets.dtype(), [&](auto index_tag) {
-      using I = typename decltype(index_tag)::type;
-      const T* logits_data = logits.data<T>();
-      T* grad_logits_data = grad_logits.data<T>();
-      const I* targets_data = targets.data<I>();
-      const C* lse_data = lse.data<C>();
-      const C* grad_losses_data = grad_losses.data<C>();
-      const std::int64_t stride = grad_losses.strides()[0];
-      ParallelFor(0, targets.numel(), RowGrain(classes), [=](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          const T* row = logits_data + i * classes;
-          T* grad_row = grad_logits_data + i * classes;
-          const std::int64_t target = targets_data[i];
-          if (target == ignore_index) {
-            std::fill_n(grad_row, classes, T(0.0f));
-            continue;
-          }
-          const C row_lse = lse_data[i];
-          const C scale = grad_losses_data[i * stride];
-          const bool is_here = target >= vocab_start && target - vocab_start < classes;
-          // Before the row is overwritten; expm1 since the target's probability may be close to 1.
-          const C at_target =
-              is_here ? std::expm1(C(row[target - vocab_start]) - row_lse) * scale : C(0);
+    T* grad_logits_data = grad_logits.data<T>();
+    const C* lse_data = lse.data<C>();
+    const C* grad_losses_data = grad_losses.data<C>();
+    const std::int64_t stride = grad_losses.strides()[0];
+    return [=](std::int64_t i, const T* row, std::int64_t target) {
+      T* grad_row = grad_logits_data + i * classes;
+      if (target == ignore_index) {
+        std::fill_n(grad_row, classes, T(0.0f));
+        return;
+      }
+      const C row_lse = lse_data[i];
+      const C scale = grad_losses_data[i * stride];
+      const bool is_here = target >= vocab_start && target - vocab_start < classes;
+      // Before the row is overwritten; expm1 since the target's probability may be close to 1.
+      const C at_target =
+          is_here ? std::expm1(C(row[target - vocab_start]) - row_lse) * scale : C(0);
 #pragma omp simd
-          for (std::int64_t j = 0; j < classes; ++j)
-            Store(grad_row[j], Exp(C(row[j]) - row_lse) * scale);
-          if (is_here) Store(grad_row[target - vocab_start], at_target);
-        }
-      });
-    });
+      for (std::int64_t j = 0; j < classes; ++j)
+        Store(grad_row[j], Exp(C(row[j]) - row_lse) * scale);
+      if (is_here) Store(grad_row[target - vocab_start], at_target);
+    };
   });
 }
 
