@@ -36,53 +36,6 @@ double MagnitudeOf(const RowStatistics& statistics) {
   return 3 * *std::max_element(statistics.rstd.begin(), statistics.rstd.end());
 }
 
-std::function<void()> LayerNormCall(Trial& trial, const Dims& shape) {
-  const Tensor x = trial.Input(shape, -2, 3);
-  trial.SetMagnitude(MagnitudeOf(StatisticsOf(x, true)));
-  const Tensor weight = trial.Input({shape[1]});
-  const Tensor bias = trial.Input({shape[1]});
-  Tensor out = trial.Output(shape);
-  Tensor mean = trial.StatOutput({shape[0]});
-  Tensor rstd = trial.StatOutput({shape[0]});
-  return [=]() mutable { Call<op::LayerNorm>(out, mean, rstd, x, weight, bias, kEpsilon); };
-}
-
-std::function<void()> LayerNormBackwardCall(Trial& trial, const Dims& shape) {
-  const Tensor grad_y = trial.Input(shape);
-  const Tensor x = trial.Input(shape, -2, 3);
-  const Tensor weight = trial.Input({shape[1]});
-  const RowStatistics statistics = StatisticsOf(x, true);
-  trial.SetMagnitude(MagnitudeOf(statistics));
-  const Tensor mean = trial.StatValues({shape[0]}, statistics.mean);
-  const Tensor rstd = trial.StatValues({shape[0]}, statistics.rstd);
-  Tensor grad_x = trial.Output(shape);
-  Tensor grad_weight = trial.Output({shape[1]});
-  Tensor grad_bias = trial.Output({shape[1]});
-  return [=]() mutable {
-    Call<op::LayerNormBackward>(grad_x, grad_weight, grad_bias, grad_y, x, weight, mean, rstd);
-  };
-}
-
-std::function<void()> RmsNormCall(Trial& trial, const Dims& shape) {
-  const Tensor x = trial.Input(shape, -2, 3);
-  const Tensor weight = trial.Input({shape[1]});
-  Tensor out = trial.Output(shape);
-  Tensor rstd = trial.StatOutput({shape[0]});
-  return [=]() mutable { Call<op::RmsNorm>(out, rstd, x, weight, kEpsilon); };
-}
-
-std::function<void()> RmsNormBackwardCall(Trial& trial, const Dims& shape) {
-  const Tensor grad_y = trial.Input(shape);
-  const Tensor x = trial.Input(shape, -2, 3);
-  const Tensor weight = trial.Input({shape[1]});
-  const RowStatistics statistics = StatisticsOf(x, false);
-  trial.SetMagnitude(MagnitudeOf(statistics));
-  const Tensor rstd = trial.StatValues({shape[0]}, statistics.rstd);
-  Tensor grad_x = trial.Output(shape);
-  Tensor grad_weight = trial.Output({shape[1]});
-  return [=]() mutable { Call<op::RmsNormBackward>(grad_x, grad_weight, grad_y, x, weight, rstd); };
-}
-
 /// Of a norm over x + residual.
 double MagnitudeOfSum(const Tensor& x, const Tensor& residual) {
   std::vector<double> sum = ToDoubles(x);
@@ -92,62 +45,59 @@ double MagnitudeOfSum(const Tensor& x, const Tensor& residual) {
   return 2 * MagnitudeOf(StatisticsOf(MakeTensor({}, DataType::kFloat64, x.shape(), sum), true));
 }
 
-std::function<void()> AddLayerNormCall(Trial& trial, const Dims& shape) {
+/// LayerNorm where centered, else RmsNorm; of x + residual where it adds.
+template <bool kCentered, bool kAdds>
+std::function<void()> NormCall(Trial& trial, const Dims& shape) {
   const Tensor x = trial.Input(shape, -2, 3);
-  const Tensor residual = trial.Input(shape, -2, 3);
-  trial.SetMagnitude(MagnitudeOfSum(x, residual));
+  const Tensor residual = kAdds ? trial.Input(shape, -2, 3) : Tensor();
+  if (kAdds) {
+    trial.SetMagnitude(MagnitudeOfSum(x, residual));
+  } else if (kCentered) {
+    trial.SetMagnitude(MagnitudeOf(StatisticsOf(x, true)));
+  }
   const Tensor weight = trial.Input({shape[1]});
-  const Tensor bias = trial.Input({shape[1]});
-  Tensor sum = trial.Output(shape);
+  const Tensor bias = kCentered ? trial.Input({shape[1]}) : Tensor();
+  Tensor sum = kAdds ? trial.Output(shape) : Tensor();
   Tensor out = trial.Output(shape);
-  Tensor mean = trial.StatOutput({shape[0]});
+  Tensor mean = kCentered ? trial.StatOutput({shape[0]}) : Tensor();
   Tensor rstd = trial.StatOutput({shape[0]});
   return [=]() mutable {
-    Call<op::AddLayerNorm>(sum, out, mean, rstd, x, residual, weight, bias, kEpsilon);
+    if constexpr (kCentered && kAdds) {
+      Call<op::AddLayerNorm>(sum, out, mean, rstd, x, residual, weight, bias, kEpsilon);
+    } else if constexpr (kCentered) {
+      Call<op::LayerNorm>(out, mean, rstd, x, weight, bias, kEpsilon);
+    } else if constexpr (kAdds) {
+      Call<op::AddRmsNorm>(sum, out, rstd, x, residual, weight, kEpsilon);
+    } else {
+      Call<op::RmsNorm>(out, rstd, x, weight, kEpsilon);
+    }
   };
 }
 
-std::function<void()> AddLayerNormBackwardCall(Trial& trial, const Dims& shape) {
+template <bool kCentered, bool kAdds>
+std::function<void()> NormBackwardCall(Trial& trial, const Dims& shape) {
   const Tensor grad_y = trial.Input(shape);
-  const Tensor grad_sum = trial.Input(shape);
-  const Tensor sum = trial.Input(shape, -2, 3);
-  const Tensor weight = trial.Input({shape[1]});
-  const RowStatistics statistics = StatisticsOf(sum, true);
-  trial.SetMagnitude(MagnitudeOf(statistics));
-  const Tensor mean = trial.StatValues({shape[0]}, statistics.mean);
-  const Tensor rstd = trial.StatValues({shape[0]}, statistics.rstd);
-  Tensor grad_x = trial.Output(shape);
-  Tensor grad_weight = trial.Output({shape[1]});
-  Tensor grad_bias = trial.Output({shape[1]});
-  return [=]() mutable {
-    Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, grad_y, grad_sum, sum, weight,
-                                   mean, rstd);
-  };
-}
-
-std::function<void()> AddRmsNormCall(Trial& trial, const Dims& shape) {
+  const Tensor grad_sum = kAdds ? trial.Input(shape) : Tensor();
   const Tensor x = trial.Input(shape, -2, 3);
-  const Tensor residual = trial.Input(shape, -2, 3);
-  trial.SetMagnitude(MagnitudeOfSum(x, residual));
   const Tensor weight = trial.Input({shape[1]});
-  Tensor sum = trial.Output(shape);
-  Tensor out = trial.Output(shape);
-  Tensor rstd = trial.StatOutput({shape[0]});
-  return [=]() mutable { Call<op::AddRmsNorm>(sum, out, rstd, x, residual, weight, kEpsilon); };
-}
-
-std::function<void()> AddRmsNormBackwardCall(Trial& trial, const Dims& shape) {
-  const Tensor grad_y = trial.Input(shape);
-  const Tensor grad_sum = trial.Input(shape);
-  const Tensor sum = trial.Input(shape, -2, 3);
-  const Tensor weight = trial.Input({shape[1]});
-  const RowStatistics statistics = StatisticsOf(sum, false);
+  const RowStatistics statistics = StatisticsOf(x, kCentered);
   trial.SetMagnitude(MagnitudeOf(statistics));
+  const Tensor mean = kCentered ? trial.StatValues({shape[0]}, statistics.mean) : Tensor();
   const Tensor rstd = trial.StatValues({shape[0]}, statistics.rstd);
   Tensor grad_x = trial.Output(shape);
   Tensor grad_weight = trial.Output({shape[1]});
+  Tensor grad_bias = kCentered ? trial.Output({shape[1]}) : Tensor();
   return [=]() mutable {
-    Call<op::AddRmsNormBackward>(grad_x, grad_weight, grad_y, grad_sum, sum, weight, rstd);
+    if constexpr (kCentered && kAdds) {
+      Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, grad_y, grad_sum, x, weight,
+                                     mean, rstd);
+    } else if constexpr (kCentered) {
+      Call<op::LayerNormBackward>(grad_x, grad_weight, grad_bias, grad_y, x, weight, mean, rstd);
+    } else if constexpr (kAdds) {
+      Call<op::AddRmsNormBackward>(grad_x, grad_weight, grad_y, grad_sum, x, weight, rstd);
+    } else {
+      Call<op::RmsNormBackward>(grad_x, grad_weight, grad_y, x, weight, rstd);
+    }
   };
 }
 
@@ -326,10 +276,10 @@ void AppendSequenceSuites(std::vector<OpSuite>& suites) {
     // More rows than some grids have blocks.
     suites.push_back({op, kFloat32Only, kContiguousOnly, tall, body, operations});
   };
-  row_op(OpId::kLayerNorm, &LayerNormCall, LastExtent);
-  row_op(OpId::kLayerNormBackward, &LayerNormBackwardCall, RowsAndColumns);
-  row_op(OpId::kRmsNorm, &RmsNormCall, LastExtent);
-  row_op(OpId::kRmsNormBackward, &RmsNormBackwardCall, RowsAndColumns);
+  row_op(OpId::kLayerNorm, &NormCall<true, false>, LastExtent);
+  row_op(OpId::kLayerNormBackward, &NormBackwardCall<true, false>, RowsAndColumns);
+  row_op(OpId::kRmsNorm, &NormCall<false, false>, LastExtent);
+  row_op(OpId::kRmsNormBackward, &NormBackwardCall<false, false>, RowsAndColumns);
   const auto fused_norm = [&](OpId op, TrialBody body, ShapeFunction operations) {
     suites.push_back({.op = op,
                       .dtypes = kFloatingTypes,
@@ -340,10 +290,10 @@ void AppendSequenceSuites(std::vector<OpSuite>& suites) {
                       .benchmark_shape = benchmark,
                       .rounds_intermediates = true});
   };
-  fused_norm(OpId::kAddLayerNorm, &AddLayerNormCall, LastExtent);
-  fused_norm(OpId::kAddLayerNormBackward, &AddLayerNormBackwardCall, RowsAndColumns);
-  fused_norm(OpId::kAddRmsNorm, &AddRmsNormCall, LastExtent);
-  fused_norm(OpId::kAddRmsNormBackward, &AddRmsNormBackwardCall, RowsAndColumns);
+  fused_norm(OpId::kAddLayerNorm, &NormCall<true, true>, LastExtent);
+  fused_norm(OpId::kAddLayerNormBackward, &NormBackwardCall<true, true>, RowsAndColumns);
+  fused_norm(OpId::kAddRmsNorm, &NormCall<false, true>, LastExtent);
+  fused_norm(OpId::kAddRmsNormBackward, &NormBackwardCall<false, true>, RowsAndColumns);
 
   const std::vector<Dims> rotations = {{1, 1, 1, 2}, {2, 3, 5, 64}, {1, 2, 33, 6}};
   suites.push_back({OpId::kRotary,
