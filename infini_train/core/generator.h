@@ -13,13 +13,20 @@ class INFINI_TRAIN_API Generator {
   struct State {
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;
+    /// Optional: a number that is added to the offset when the op runs, in memory of the op's
+    /// device. A captured step (core/device/graph.h) draws other numbers at each replay so.
+    const std::uint64_t* base = nullptr;
     bool operator==(const State&) const = default;
   };
 
-  explicit Generator(std::uint64_t seed = 0) : state_{seed, 0} {}
+  explicit Generator(std::uint64_t seed = 0) : state_{.seed = seed} {}
 
   /// The state for one random op; moves on to the next offset.
-  State Next() { return {state_.seed, state_.offset++}; }
+  State Next() {
+    const State state = state_;
+    ++state_.offset;
+    return state;
+  }
 
   State state() const { return state_; }
   void set_state(State state) { state_ = state; }

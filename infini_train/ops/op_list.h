@@ -172,7 +172,37 @@
      "the other at least the extent; batch strides are free (0 for a shared operand). a, b and "   \
      "bias: one floating dtype; out: the same or float32. K = 0 gives bias or 0. Products are "    \
      "summed in float32 or wider.",                                                                \
-     Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulate)
+     Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulate)           \
+  OP(GemmGelu,                                                                                     \
+     "pre [M, N] = a [M, K] @ b [K, N] + bias [N] (optional), out [M, N] = gelu(pre) by the tanh " \
+     "approximation. Layouts as Gemm's; out and pre contiguous; one floating dtype.",              \
+     Tensor& out, Tensor& pre, const Tensor& a, const Tensor& b, const Tensor& bias)               \
+  OP(GemmGeluBackward,                                                                             \
+     "out [M, N] = (a [M, K] @ b [K, N]) * gelu'(pre [M, N]), of the tanh approximation. Layouts " \
+     "as Gemm's; out and pre contiguous; one floating dtype.",                                     \
+     Tensor& out, const Tensor& a, const Tensor& b, const Tensor& pre)                             \
+  OP(GemmRowSums,                                                                                  \
+     "out = a [M, K] @ b [K, N], plus the former out where accumulate, and row_sums [M] = sums "   \
+     "of a's rows: a weight's gradient with the bias's. Layouts and dtypes as Gemm's; row_sums: "  \
+     "a's dtype or float32.",                                                                      \
+     Tensor& out, Tensor& row_sums, const Tensor& a, const Tensor& b, bool accumulate)             \
+  OP(Fp8Quantize,                                                                                  \
+     "out [M, K] (uint8, optional) = x [M, K] * scale (float32 []) rounded to even to the format, " \
+     "larger numbers to its largest, NaN kept; transposed [K, M] (uint8, optional) = the same, "   \
+     "transposed; amax (float32 []) = the larger of amax and every |x|. Contiguous.",              \
+     Tensor& out, Tensor& transposed, Tensor& amax, const Tensor& x, const Tensor& scale,          \
+     Fp8Format format)                                                                             \
+  OP(Fp8Gemm,                                                                                      \
+     "out [M, N] = (a [M, K] @ b [N, K]^T) / (a_scale * b_scale) + bias [N] (optional), plus the " \
+     "former out where accumulate. a, b: uint8 of their formats, contiguous; scales: float32 []; " \
+     "out: bfloat16 or float32; bias: bfloat16 or out's dtype.",                                   \
+     Tensor& out, const Tensor& a, Fp8Format a_format, const Tensor& a_scale, const Tensor& b,     \
+     Fp8Format b_format, const Tensor& b_scale, const Tensor& bias, bool accumulate)               \
+  OP(Fp8UpdateScales,                                                                              \
+     "Delayed scaling: each row of history [T, H] moves by one and takes amax [T], which becomes " \
+     "0; scales [T] = largest [T] / (2 max of the row), unchanged where that is 0 or not finite. " \
+     "All float32, contiguous.",                                                                   \
+     Tensor& scales, Tensor& amax, Tensor& history, const Tensor& largest)
 
 // x, out, grads: [rows, hidden] contiguous. weight, bias [hidden] of x's dtype or float32;
 // grad_weight, grad_bias of weight's dtype, overwritten. mean, rstd: stat [rows].
@@ -284,7 +314,8 @@
 
 // Multi-tensor, without host synchronisation. All lists run parallel to params; masters is empty or
 // holds a float32 copy for each low-precision parameter (undefined for the others), which is then
-// updated and rounded to the parameter. Contiguous.
+// updated and rounded to the parameter. Where the gradient factor is not finite nothing is written,
+// so that a step whose gradients are not finite leaves everything as it was. Contiguous.
 #define INFINI_TRAIN_OPTIMIZER_OPS(OP)                                                             \
   OP(GlobalNorm, "norm (float32 []) = square root of the sum of squares of all elements, "         \
      "accumulated in float64.",                                                                    \

@@ -21,6 +21,13 @@ struct AttentionParams {
   Generator::State dropout_state = {};
 };
 
+/// The two 8-bit floating formats of "FP8 Formats for Deep Learning" (Micikevicius et al. 2022),
+/// whose bits a uint8 tensor holds.
+enum class Fp8Format : std::uint8_t {
+  kE4M3,  ///< largest number 448, no infinity: activations and weights
+  kE5M2,  ///< largest number 57344: gradients
+};
+
 struct AdamWParams {
   double beta1 = 0.9;
   double beta2 = 0.999;

@@ -91,6 +91,20 @@ DeviceGuardImpl& ConstructDeviceGuardImpl(DeviceType type) {
 
 DeviceGuardImpl::~DeviceGuardImpl() = default;
 
+void DeviceGuardImpl::BeginCapture(StreamHandle) {
+  throw Error("this kind of device cannot capture work into graphs");
+}
+
+GraphHandle DeviceGuardImpl::EndCapture(StreamHandle) {
+  throw Error("this kind of device cannot capture work into graphs");
+}
+
+void DeviceGuardImpl::LaunchGraph(GraphHandle, StreamHandle) {
+  throw Error("this kind of device cannot capture work into graphs");
+}
+
+void DeviceGuardImpl::DestroyGraph(GraphHandle) noexcept {}
+
 void* DeviceGuardImpl::AllocateHost(std::size_t bytes) {
   return std::aligned_alloc(kHostAlignment, (bytes + kHostAlignment - 1) & ~(kHostAlignment - 1));
 }

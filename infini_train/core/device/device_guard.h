@@ -16,6 +16,8 @@ namespace infini_train {
 /// the device's default stream.
 using StreamHandle = void*;
 using EventHandle = void*;
+/// A provider's executable graph.
+using GraphHandle = void*;
 
 /// The most devices of one kind that a process uses.
 inline constexpr int kMaxDevicesPerType = 64;
@@ -90,6 +92,15 @@ class INFINI_TRAIN_API DeviceGuardImpl {
   virtual bool IsHostMemory() const noexcept { return false; }
   /// Optional: whether the calling thread is capturing work into a graph on `stream`.
   virtual bool IsCapturing(StreamHandle stream) const { return (void)stream, false; }
+  /// Optional: graphs of captured work, all of them where CanCapture says yes. Work that the
+  /// calling thread enqueues on `stream` after BeginCapture is recorded instead of run, until
+  /// EndCapture returns it ready to run again and again.
+  virtual bool CanCapture() const noexcept { return false; }
+  virtual void BeginCapture(StreamHandle stream);
+  /// Throws Error when something could not be captured; the capture is over all the same.
+  virtual GraphHandle EndCapture(StreamHandle stream);
+  virtual void LaunchGraph(GraphHandle graph, StreamHandle stream);
+  virtual void DestroyGraph(GraphHandle graph) noexcept;
   /// Optional: a named range on the calling thread in the vendor's profiler. Without it, profiles
   /// show kernels without the ops that they belong to.
   virtual void PushProfilerRange(const char* name) { (void)name; }
