@@ -20,6 +20,7 @@
   INFINI_TRAIN_INDEX_OPS(OP)     \
   INFINI_TRAIN_RANDOM_OPS(OP)    \
   INFINI_TRAIN_MATMUL_OPS(OP)    \
+  INFINI_TRAIN_FP8_OPS(OP)       \
   INFINI_TRAIN_NORM_OPS(OP)      \
   INFINI_TRAIN_SEQUENCE_OPS(OP)  \
   INFINI_TRAIN_EXPERT_OPS(OP)    \
@@ -185,23 +186,35 @@
      "out = a [M, K] @ b [K, N], plus the former out where accumulate, and row_sums [M] = sums "   \
      "of a's rows: a weight's gradient with the bias's. Layouts and dtypes as Gemm's; row_sums: "  \
      "a's dtype or float32.",                                                                      \
-     Tensor& out, Tensor& row_sums, const Tensor& a, const Tensor& b, bool accumulate)             \
-  OP(Fp8Quantize,                                                                                  \
-     "out [M, K] (uint8, optional) = x [M, K] * scale (float32 []) rounded to even to the format, " \
-     "larger numbers to its largest, NaN kept; transposed [K, M] (uint8, optional) = the same, "   \
-     "transposed; amax (float32 []) = the larger of amax and every |x|. Contiguous.",              \
+     Tensor& out, Tensor& row_sums, const Tensor& a, const Tensor& b, bool accumulate)
+
+// FP8 with per-tensor scaling. A scale is float32 [2]: a power of two from 2^-100 to 2^100 that the
+// numbers are multiplied by, and its inverse. Contiguous. The numbers that are quantised are of a
+// floating dtype; out [M, K] and transposed [K, M] (uint8) get their product with the scale, rounded
+// to even to the format, larger ones to its largest, NaN kept; amax (float32 []) becomes the larger
+// of amax and their magnitudes, NaN if one is; column_sums [K] (their dtype or float32) gets the
+// sums of the columns. Each of these outputs is optional.
+#define INFINI_TRAIN_FP8_OPS(OP)                                                                   \
+  OP(Fp8Quantize, "Quantises x [M, K].",                                                           \
+     Tensor& out, Tensor& transposed, Tensor& column_sums, Tensor& amax, const Tensor& x,          \
+     const Tensor& scale, Fp8Format format)                                                        \
+  OP(Fp8QuantizeGelu, "Quantises Gelu of x [M, K].",                                               \
      Tensor& out, Tensor& transposed, Tensor& amax, const Tensor& x, const Tensor& scale,          \
-     Fp8Format format)                                                                             \
+     Fp8Format format, bool tanh_approximation)                                                    \
+  OP(Fp8QuantizeGeluBackward, "Quantises GeluBackward of grad_y and x [M, K].",                    \
+     Tensor& out, Tensor& transposed, Tensor& column_sums, Tensor& amax, const Tensor& grad_y,     \
+     const Tensor& x, const Tensor& scale, Fp8Format format, bool tanh_approximation)              \
   OP(Fp8Gemm,                                                                                      \
-     "out [M, N] = (a [M, K] @ b [N, K]^T) / (a_scale * b_scale) + bias [N] (optional), plus the " \
-     "former out where accumulate. a, b: uint8 of their formats, contiguous; scales: float32 []; " \
-     "out: bfloat16 or float32; bias: bfloat16 or out's dtype.",                                   \
+     "out [M, N] = (a [M, K] @ b [N, K]^T) divided by both scales + bias [N] (optional), plus the "\
+     "former out where accumulate. a, b: uint8 of their formats; out: bfloat16 or float32; bias: " \
+     "bfloat16.",                                                                                  \
      Tensor& out, const Tensor& a, Fp8Format a_format, const Tensor& a_scale, const Tensor& b,     \
      Fp8Format b_format, const Tensor& b_scale, const Tensor& bias, bool accumulate)               \
   OP(Fp8UpdateScales,                                                                              \
-     "Delayed scaling: each row of history [T, H] moves by one and takes amax [T], which becomes " \
-     "0; scales [T] = largest [T] / (2 max of the row), unchanged where that is 0 or not finite. " \
-     "All float32, contiguous.",                                                                   \
+     "Delayed scaling: each row of history [T, H] moves by one and takes amax [T] (0 where that "  \
+     "is not finite), which becomes 0; row t of scales [T, 2] becomes the largest power of two "   \
+     "that brings 2 max of the row to at most largest [T], and its inverse, and stays where the "  \
+     "max is 0. All float32.",                                                                     \
      Tensor& scales, Tensor& amax, Tensor& history, const Tensor& largest)
 
 // x, out, grads: [rows, hidden] contiguous. weight, bias [hidden] of x's dtype or float32;
