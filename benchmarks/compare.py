@@ -1,17 +1,21 @@
 """Runs PyTorch (eager and compiled) and `train_step` in turn and prints how they compare.
 
     python benchmarks/compare.py build/cpu/benchmarks/train_step [--markdown FILE]
+    python3 benchmarks/compare.py build/cuda/benchmarks/train_step --device cuda
 
 A round runs every contender once, each in its own process, so that a machine that slows down slows
-all of them; the order turns round from one round to the next. A ratio is ours over the better of
-PyTorch's two in the same round; the table has the median of the rounds and, in brackets, the least
-and the largest. Exit status 1 if `--min_ratio` is given and not reached, 2 if a contender fails.
+all of them; the order turns round from one round to the next. The table has medians of the rounds;
+a ratio is ours over the better of PyTorch's and, in brackets, the least and the largest of a round.
+Cases that differ for our program alone share PyTorch's results. Exit status 1 if a ratio is below
+its case's or `--min_ratio`, 2 if a contender fails.
 """
 
 import argparse
 import json
+import math
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -21,7 +25,18 @@ from pathlib import Path
 
 TORCH_STEP = Path(__file__).with_name("torch_train_step.py")
 EAGER, COMPILED, OURS = "PyTorch eager", "PyTorch compiled", "InfiniTrain"
-DEFAULT_CASES = ("4x64:float32", "1x1024:float32", "1x1024:bfloat16")
+MODES = {"eager": EAGER, "compile": COMPILED}
+DEFAULT_CASES = {
+    "cpu": ("4x64:float32", "1x1024:float32", "1x1024:bfloat16"),
+    "cuda": ("64x1024:bfloat16:compile", "8x1024:float32:compile", "4x64:bfloat16:eager"),
+}
+# What a case's type means to each side: fp8 is our option for products, beside bfloat16 in PyTorch.
+TORCH_DTYPES = {"float32": "float32", "bfloat16": "bfloat16", "fp8": "bfloat16"}
+OUR_FLAGS = {
+    "float32": ["--dtype", "float32"],
+    "bfloat16": ["--dtype", "bfloat16"],
+    "fp8": ["--dtype", "bfloat16", "--matmul_precision", "fp8"],
+}
 
 
 @dataclass(frozen=True)
@@ -29,18 +44,27 @@ class Case:
     batch_size: int
     sequence_length: int
     dtype: str
+    anchors: tuple[str, ...] = (EAGER, COMPILED)
+    min_ratio: float = 0.0
 
     @staticmethod
     def parse(text: str) -> "Case":
         try:
-            shape, dtype = text.split(":")
+            shape, dtype, *rest = text.split(":")
             batch_size, sequence_length = (int(part) for part in shape.split("x"))
-        except ValueError:
-            message = f"{text}: expected BATCHxSEQUENCE:DTYPE, as in {DEFAULT_CASES[0]}"
+            anchors = (MODES[rest[0]],) if rest and rest[0] != "both" else tuple(MODES.values())
+            min_ratio = float(rest[1]) if len(rest) > 1 else 0.0
+            if len(rest) > 2:
+                raise ValueError
+        except (KeyError, ValueError):
+            message = (
+                f"{text}: expected BATCHxSEQUENCE:DTYPE[:eager|compile|both[:RATIO]], "
+                f"as in {DEFAULT_CASES['cpu'][0]} or 64x1024:bfloat16:compile:1.15"
+            )
             raise argparse.ArgumentTypeError(message) from None
-        if dtype not in ("float32", "bfloat16"):
-            raise argparse.ArgumentTypeError(f"{text}: the type is float32 or bfloat16")
-        return Case(batch_size, sequence_length, dtype)
+        if dtype not in OUR_FLAGS:
+            raise argparse.ArgumentTypeError(f"{text}: the type is one of {', '.join(OUR_FLAGS)}")
+        return Case(batch_size, sequence_length, dtype, anchors, min_ratio)
 
     def __str__(self) -> str:
         return f"{self.batch_size}x{self.sequence_length} {self.dtype}"
@@ -50,60 +74,93 @@ Results = dict[str, list[dict]]  # contender -> one result a round
 Figure = Callable[[dict], float]
 
 
-def run(command: list[str], threads: int) -> dict:
+def run(command: tuple[str, ...], arguments: argparse.Namespace) -> dict | None:
     """The JSON line that a contender prints last."""
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    lines = done.stdout.strip().splitlines()
-    if done.returncode == 0 and lines:
+    environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads)}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=arguments.timeout)
+        status, output, errors = f"exit status {done.returncode}", done.stdout, done.stderr
+    except subprocess.TimeoutExpired as expired:
+        status, output, errors = "too slow", "", (expired.stderr or b"").decode(errors="replace")
+    lines = output.strip().splitlines()
+    if status == "exit status 0" and lines:
         try:
             return json.loads(lines[-1])
         except json.JSONDecodeError:
             pass
-    sys.stderr.write(done.stderr)
-    print(f"no result (exit status {done.returncode}): {' '.join(command)}", file=sys.stderr)
-    raise SystemExit(2)
+    sys.stderr.write(errors[-4000:])
+    print(f"no result ({status}): {' '.join(command)}", file=sys.stderr)
+    return None
 
 
-def contenders(arguments: argparse.Namespace, case: Case) -> dict[str, list[str]]:
-    common = ["--model", arguments.model, "--batch_size", str(case.batch_size)]
-    common += ["--sequence_length", str(case.sequence_length), "--dtype", case.dtype]
+def contenders(arguments: argparse.Namespace, case: Case) -> dict[str, tuple[str, ...]]:
+    common = ["--model", arguments.model, "--device", arguments.device]
+    common += ["--batch_size", str(case.batch_size), "--sequence_length", str(case.sequence_length)]
     common += ["--threads", str(arguments.threads), "--steps", str(arguments.steps)]
-    torch = [arguments.python, str(TORCH_STEP), *common, "--mode"]
-    commands = {EAGER: [*torch, "eager"], COMPILED: [*torch, "compile"]}
+    torch = [arguments.python, str(TORCH_STEP), *common, "--dtype", TORCH_DTYPES[case.dtype]]
+    commands = {name: (*torch, "--mode", mode) for mode, name in MODES.items() if name in case.anchors}
     if arguments.train_step:
-        commands[OURS] = [str(arguments.train_step), *common, "--json"]
+        ours = [str(arguments.train_step), *common, "--json", *OUR_FLAGS[case.dtype]]
+        commands[OURS] = (*ours, *shlex.split(arguments.train_step_flags))
     return commands
 
 
-def measure(arguments: argparse.Namespace, case: Case) -> Results:
-    commands = contenders(arguments, case)
-    results: Results = {name: [] for name in commands}
-    names = list(commands)
+def measure(arguments: argparse.Namespace) -> dict[Case, Results]:
+    """Results of all rounds, of those contenders that had one in each."""
+    measured: dict[Case, Results] = {case: {} for case in arguments.cases}
     for number in range(arguments.rounds):
-        for name in names:
-            result = run(commands[name], arguments.threads)
-            results[name].append(result)
-            print(
-                f"{case}, round {number + 1} of {arguments.rounds}, {name}: "
-                f"{result['tokens_per_second']:.1f} tokens/s, loss {result['loss']:.4f}",
-                file=sys.stderr,
-            )
-        names.reverse()
-    return results
+        known: dict[tuple[str, ...], dict | None] = {}
+        for case, results in measured.items():
+            commands = list(contenders(arguments, case).items())
+            for name, command in commands if number % 2 == 0 else reversed(commands):
+                if command not in known:
+                    known[command] = result = run(command, arguments)
+                    if result is not None:
+                        print(
+                            f"{case}, round {number + 1} of {arguments.rounds}, {name}: "
+                            f"{result['tokens_per_second']:.1f} tokens/s, loss {result['loss']:.4f}",
+                            file=sys.stderr,
+                            flush=True,
+                        )
+                if (result := known[command]) is not None:
+                    results.setdefault(name, []).append(result)
+    for results in measured.values():
+        for name in list(results):
+            if len(results[name]) < arguments.rounds:
+                del results[name]
+    return measured
 
 
-def spread(values: list[float], form: str) -> str:
-    median = f"{statistics.median(values):{form}}"
+def shown(value: float, form: str) -> str:
+    """An empty cell where a program does not report the figure."""
+    return "" if math.isnan(value) else f"{value:{form}}"
+
+
+def medians(results: Results, figure: Figure, names: tuple[str, ...]) -> list[float]:
+    return [statistics.median(figure(result) for result in results[name]) for name in names]
+
+
+def spread(value: float, values: list[float], form: str) -> str:
     if len(values) == 1:
-        return median
-    return f"{median} ({min(values):{form}} to {max(values):{form}})"
+        return f"{value:{form}}"
+    return f"{value:{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
-def ratios(results: Results, figure: Figure, better: Callable[..., float]) -> list[float]:
-    """Ours over the better of PyTorch's two, round by round."""
-    rounds = zip(results[OURS], results[EAGER], results[COMPILED], strict=True)
-    return [figure(ours) / better(figure(eager), figure(comp)) for ours, eager, comp in rounds]
+def has_ratio(case: Case, results: Results) -> bool:
+    return OURS in results and all(name in results for name in case.anchors)
+
+
+def ratio(case: Case, results: Results, figure: Figure, better: Callable[..., float]) -> float:
+    """Ours over the better of PyTorch's medians."""
+    (ours,) = medians(results, figure, (OURS,))
+    return ours / better(medians(results, figure, case.anchors))
+
+
+def ratios(case: Case, results: Results, figure: Figure, better: Callable[..., float]) -> list[float]:
+    """The same in each round."""
+    rounds = len(results[OURS])
+    one = [{name: [values[i]] for name, values in results.items()} for i in range(rounds)]
+    return [ratio(case, results, figure, better) for results in one]
 
 
 def tokens_per_second(result: dict) -> float:
@@ -119,28 +176,45 @@ def model_memory(result: dict) -> float:
     return peak_memory(result) - result.get("rss_before_model_bytes", 0) / 2**20
 
 
-def table(measured: dict[Case, Results]) -> str:
+def device_memory(result: dict) -> float:
+    return result.get("peak_device_bytes", float("nan")) / 2**20
+
+
+def memory_figures(device: str) -> dict[str, Figure]:
+    if device == "cpu":
+        return {"peak MiB": peak_memory, "of the model": model_memory}
+    return {"peak MiB on the device": device_memory}
+
+
+def table(measured: dict[Case, Results], device: str) -> str:
+    memory = memory_figures(device)
+    unit, per_unit = ("GFLOP/s", 1.0) if device == "cpu" else ("TFLOP/s", 1e3)
     lines = [
-        "| case | program | tokens/s | step, ms | GFLOP/s | peak MiB | of the model | loss |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
+        f"| case | program | tokens/s | step, ms | {unit} | {' | '.join(memory)} | loss |",
+        f"|---|---|---:|---:|---:|{'---:|' * len(memory)}---:|",
     ]
     for case, results in measured.items():
         for name, rounds in results.items():
-            step_ms, gflops, loss = (
-                statistics.median(result[key] for result in rounds) for key in ("step_ms", "gflops", "loss")
+            step_ms, gflops, loss, speed = (
+                statistics.median(result[key] for result in rounds)
+                for key in ("step_ms", "gflops", "loss", "tokens_per_second")
             )
-            speed = spread([tokens_per_second(result) for result in rounds], ".0f")
-            peak, model = (
-                statistics.median(figure(result) for result in rounds) for figure in (peak_memory, model_memory)
+            speeds = spread(speed, [tokens_per_second(result) for result in rounds], ".0f")
+            peaks = " | ".join(
+                shown(statistics.median(figure(result) for result in rounds), ".0f") for figure in memory.values()
             )
             lines.append(
-                f"| {case} | {name} | {speed} | {step_ms:.1f} | {gflops:.0f} | {peak:.0f} | {model:.0f} | {loss:.4f} |"
+                f"| {case} | {name} | {speeds} | {step_ms:.2f} | {gflops / per_unit:.0f} | {peaks} | {loss:.4f} |"
             )
-        if OURS in results:
-            speed = spread(ratios(results, tokens_per_second, max), ".2f")
-            peak = statistics.median(ratios(results, peak_memory, min))
-            model = statistics.median(ratios(results, model_memory, min))
-            lines.append(f"| {case} | **ours / PyTorch** | **{speed}** | | | {peak:.2f} | {model:.2f} | |")
+        if has_ratio(case, results):
+            speed = spread(
+                ratio(case, results, tokens_per_second, max),
+                ratios(case, results, tokens_per_second, max),
+                ".3f",
+            )
+            peaks = " | ".join(shown(ratio(case, results, figure, min), ".2f") for figure in memory.values())
+            name = f"ours / {case.anchors[0] if len(case.anchors) == 1 else 'better PyTorch'}"
+            lines.append(f"| {case} | **{name}** | **{speed}** | | | {peaks} | |")
     return "\n".join(lines)
 
 
@@ -154,24 +228,62 @@ def cpu_name() -> str:
 
 
 def setting(arguments: argparse.Namespace, measured: dict[Case, Results]) -> str:
-    torch = next(iter(measured.values()))[EAGER][0]["framework"]
+    names = [name for results in measured.values() for name in MODES.values() if name in results]
+    torch = next((results[name][0] for results in measured.values() for name in names if name in results), {})
+    place = f"{arguments.threads} threads on {cpu_name()}"
+    if arguments.device != "cpu":
+        place = torch.get("device_name", arguments.device)
+    ours = f" Ours with {arguments.train_step_flags}." if arguments.train_step_flags else ""
     return (
-        f"{arguments.model}, {arguments.threads} threads on {cpu_name()}, {torch}, "
-        f"{arguments.rounds} rounds in turn of {arguments.steps} steps, medians."
+        f"{arguments.model}, {place}, {torch.get('framework', 'no PyTorch')}, "
+        f"{arguments.rounds} rounds in turn of {arguments.steps} steps, medians.{ours}"
     )
 
 
-def main() -> int:
+def results_json(measured: dict[Case, Results]) -> str:
+    cases = []
+    for case, results in measured.items():
+        entry: dict = {"case": str(case), "results": results}
+        if has_ratio(case, results):
+            entry["ratio"] = ratio(case, results, tokens_per_second, max)
+            if case.min_ratio:
+                entry["min_ratio"] = case.min_ratio
+        cases.append(entry)
+    return json.dumps(cases, indent=1)
+
+
+def below_target(arguments: argparse.Namespace, measured: dict[Case, Results]) -> list[str]:
+    below = []
+    for case, results in measured.items():
+        target = case.min_ratio or arguments.min_ratio or 0.0
+        if target and has_ratio(case, results):
+            found = ratio(case, results, tokens_per_second, max)
+            if found < target:
+                below.append(f"{case}: {found:.3f}, expected at least {target:g}")
+    return below
+
+
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("train_step", type=Path, nargs="?", help="our program; without, PyTorch only")
     parser.add_argument("--model", default="gpt2", help="preset, or folder with config.json")
-    parser.add_argument("--cases", type=Case.parse, nargs="+", default=[Case.parse(text) for text in DEFAULT_CASES])
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...; the same for all")
+    parser.add_argument(
+        "--cases",
+        type=Case.parse,
+        nargs="+",
+        help="BATCHxSEQUENCE:DTYPE[:ANCHOR[:RATIO]]; DTYPE float32, bfloat16 or fp8 (products, ours alone); "
+        "ANCHOR eager, compile or both; RATIO the least that passes",
+    )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--timeout", type=float, default=1800, metavar="SECONDS", help="of one program")
     parser.add_argument("--python", default=sys.executable, help="interpreter that has PyTorch")
+    parser.add_argument("--train_step_flags", default="", metavar="FLAGS", help="more flags for our program")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table there")
-    parser.add_argument("--min_ratio", type=float, help="fail if a case's median is below")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")
+    parser.add_argument("--min_ratio", type=float, help="of cases without a ratio of their own")
     arguments = parser.parse_args()
     for flag in ("threads", "steps", "rounds"):
         if getattr(arguments, flag) < 1:
@@ -180,21 +292,26 @@ def main() -> int:
         parser.error("--min_ratio needs train_step")
     if arguments.train_step and not arguments.train_step.is_file():
         parser.error(f"{arguments.train_step}: no such program")
+    if not arguments.cases:
+        kind = "cpu" if arguments.device == "cpu" else "cuda"
+        arguments.cases = [Case.parse(text) for text in DEFAULT_CASES[kind]]
+    return arguments
 
-    measured = {case: measure(arguments, case) for case in arguments.cases}
-    report = f"{setting(arguments, measured)}\n\n{table(measured)}\n"
+
+def main() -> int:
+    arguments = parse_arguments()
+    measured = measure(arguments)
+    report = f"{setting(arguments, measured)}\n\n{table(measured, arguments.device)}\n"
     print(report, end="")
     if arguments.markdown:
         arguments.markdown.write_text(report)
-    if arguments.min_ratio:
-        slow = [
-            str(case)
-            for case, results in measured.items()
-            if statistics.median(ratios(results, tokens_per_second, max)) < arguments.min_ratio
-        ]
-        if slow:
-            print(f"below {arguments.min_ratio}: {', '.join(slow)}", file=sys.stderr)
-            return 1
+    if arguments.json:
+        arguments.json.write_text(results_json(measured))
+    if any(set(results) != set(contenders(arguments, case)) for case, results in measured.items()):
+        return 2
+    if below := below_target(arguments, measured):
+        print(f"below the target: {'; '.join(below)}", file=sys.stderr)
+        return 1
     return 0
 
 
