@@ -85,28 +85,6 @@ double RandomWalk(const Dims& shape) {
   return 10 + std::sqrt(static_cast<double>(Numel(shape)));
 }
 
-template <bool kBias>
-std::function<void()> GemmCall(Trial& trial, const Dims& shape) {
-  const auto [batch, m, n, k] = std::array{shape[0], shape[1], shape[2], shape[3]};
-  const Tensor a = trial.Input({batch, m, k});
-  const Tensor b = trial.Input({batch, k, n});
-  const Tensor bias = kBias ? trial.Input({n}) : Tensor();
-  Tensor out = trial.Output({batch, m, n});
-  return [=]() mutable { Call<op::Gemm>(out, a, b, bias, false); };
-}
-
-std::function<void()> GemmAccumulate(Trial& trial, const Dims& shape) {
-  const auto [batch, m, n, k] = std::array{shape[0], shape[1], shape[2], shape[3]};
-  const Tensor a = trial.Input({batch, m, k});
-  const Tensor b = trial.Input({batch, k, n});
-  Tensor out = trial.StatInOut({batch, m, n});
-  return [=]() mutable { Call<op::Gemm>(out, a, b, Tensor(), true); };
-}
-
-double GemmFlops(const Dims& shape) {
-  return 2.0 * static_cast<double>(Numel(shape));
-}
-
 }  // namespace
 
 void AppendReductionSuites(std::vector<OpSuite>& suites) {
@@ -155,22 +133,6 @@ void AppendReductionSuites(std::vector<OpSuite>& suites) {
   row_op(OpId::kSoftmaxBackward, &RowBackward<op::SoftmaxBackward, false>);
   row_op(OpId::kLogSoftmax, &RowOp<op::LogSoftmax>);
   row_op(OpId::kLogSoftmaxBackward, &RowBackward<op::LogSoftmaxBackward, true>);
-
-  const std::vector<Dims> products = {{1, 1, 1, 1},    {1, 5, 7, 3},     {2, 33, 65, 17},
-                                      {1, 64, 64, 64}, {3, 1, 100, 130}, {1, 70, 1, 40},
-                                      {1, 4, 5, 0}};
-  suites.push_back({OpId::kGemm,
-                    kFloatingTypes,
-                    kRowMajor,
-                    products,
-                    &GemmCall<false>,
-                    LastExtent,
-                    {1, 64, 256, 256},
-                    GemmFlops});
-  suites.push_back(
-      {OpId::kGemm, kFloatingTypes, kContiguousOnly, products, &GemmCall<true>, LastExtent});
-  suites.push_back(
-      {OpId::kGemm, kFloatingTypes, kContiguousOnly, products, &GemmAccumulate, LastExtent});
 }
 
 }  // namespace infini_train::conformance

@@ -9,6 +9,7 @@ const std::vector<OpSuite>& OpSuites() {
     std::vector<OpSuite> all;
     AppendElementwiseSuites(all);
     AppendReductionSuites(all);
+    AppendMatmulSuites(all);
     AppendIndexSuites(all);
     AppendSequenceSuites(all);
     AppendExpertSuites(all);

@@ -51,6 +51,7 @@ inline double LastExtent(const Dims& shape) {
 // The suites of the groups of op_list.h, each in a source of its own.
 void AppendElementwiseSuites(std::vector<OpSuite>& suites);
 void AppendReductionSuites(std::vector<OpSuite>& suites);
+void AppendMatmulSuites(std::vector<OpSuite>& suites);
 void AppendIndexSuites(std::vector<OpSuite>& suites);
 void AppendSequenceSuites(std::vector<OpSuite>& suites);
 void AppendExpertSuites(std::vector<OpSuite>& suites);

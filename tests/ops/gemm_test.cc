@@ -10,6 +10,7 @@
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/dispatch.h"
 #include "tests/common/device_test.h"
+#include "tests/ops/gemm_reference.h"
 
 namespace infini_train {
 namespace {
@@ -19,42 +20,11 @@ using test::ExpectGapsUntouched;
 using test::Layout;
 using test::MakeOutput;
 using test::MakeTensor;
+using test::Multiply;
+using test::Product;
 using test::RandomValues;
 using test::ToDoubles;
 using test::Tolerance;
-
-struct Product {
-  std::vector<double> values;
-  std::vector<double> scales;  // sums of the terms' magnitudes
-};
-
-// The definition, for operands of one batch shape (or none for b). `former` and `bias` may be
-// empty.
-Product Reference(const Tensor& a, const Tensor& b, const std::vector<double>& bias,
-                  const std::vector<double>& former) {
-  const std::int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
-  const std::int64_t batch = a.rank() == 2 ? 1 : a.numel() / std::max<std::int64_t>(1, m * k);
-  const std::vector<double> av = ToDoubles(a), bv = ToDoubles(b);
-  Product result;
-  for (std::int64_t row = 0; row < batch * m; ++row) {
-    for (std::int64_t j = 0; j < n; ++j) {
-      double sum = bias.empty() ? 0 : bias[j];
-      double scale = std::abs(sum);
-      for (std::int64_t x = 0; x < k; ++x) {
-        const double term = av[row * k + x] * bv[(row / m * k + x) * n + j];
-        sum += term;
-        scale += std::abs(term);
-      }
-      if (!former.empty()) {
-        sum += former[row * n + j];
-        scale += std::abs(former[row * n + j]);
-      }
-      result.values.push_back(sum);
-      result.scales.push_back(scale);
-    }
-  }
-  return result;
-}
 
 struct Case {
   std::int64_t m, n, k;
@@ -84,8 +54,8 @@ class GemmTest : public DeviceTest {
     Tensor out = c.accumulate ? MakeTensor(device(), c.output, {c.m, c.n},
                                            RandomValues(c.m * c.n, -1, 1, 4), c.out)
                               : MakeOutput(device(), c.output, {c.m, c.n}, c.out);
-    const Product expected = Reference(a, b, c.bias ? ToDoubles(bias) : std::vector<double>(),
-                                       c.accumulate ? ToDoubles(out) : std::vector<double>());
+    const Product expected = Multiply(a, b, c.bias ? ToDoubles(bias) : std::vector<double>(),
+                                      c.accumulate ? ToDoubles(out) : std::vector<double>());
     Call<op::Gemm>(out, a, b, bias, c.accumulate);
     ExpectClose(out, expected.values, {.operations = static_cast<double>(c.k) + 2},
                 expected.scales);
@@ -153,7 +123,7 @@ TEST_P(GemmTest, ManySmallProducts) {
       MakeTensor(device(), DataType::kFloat32, {kCount, 2, 1}, RandomValues(kCount * 2, -1, 1, 2));
   Tensor out = MakeOutput(device(), DataType::kFloat32, {kCount, 1, 1});
   Call<op::Gemm>(out, a, b, Tensor(), false);
-  const Product expected = Reference(a, b, {}, {});
+  const Product expected = Multiply(a, b, {}, {});
   ExpectClose(out, expected.values, {.operations = 4}, expected.scales);
 }
 
@@ -188,7 +158,7 @@ TEST_P(GemmTest, Batches) {
                                   RandomValues(6 * 24 * 18, -1, 1, 2), Layout::kTransposed);
       Tensor out = MakeOutput(device(), dtype, {2, 3, m, 18}, Layout::kTransposed);
       Call<op::Gemm>(out, a, b, Tensor(), false);
-      const Product expected = Reference(a, b, {}, {});
+      const Product expected = Multiply(a, b, {}, {});
       ExpectClose(out, expected.values, {.operations = 26}, expected.scales);
       ExpectGapsUntouched(out);
     }
@@ -202,7 +172,7 @@ TEST_P(GemmTest, SharedOperands) {
     const Tensor b = MakeTensor(device(), dtype, {4, 24, 18}, RandomValues(4 * 24 * 18, -1, 1, 2),
                                 Layout::kExpanded);
     const Tensor bias = MakeTensor(device(), dtype, {18}, RandomValues(18, -1, 1, 3));
-    const Product expected = Reference(a, b, ToDoubles(bias), {});
+    const Product expected = Multiply(a, b, ToDoubles(bias), {});
     for (const Layout layout : {Layout::kContiguous, Layout::kSliced, Layout::kTransposed}) {
       Tensor out = MakeOutput(device(), dtype, {4, 10, 18}, layout);
       Call<op::Gemm>(out, a, b, bias, false);
@@ -213,7 +183,7 @@ TEST_P(GemmTest, SharedOperands) {
         MakeTensor(device(), dtype, {4, 10, 24}, RandomValues(960, -1, 1, 4), Layout::kExpanded);
     Tensor out = MakeOutput(device(), dtype, {4, 10, 18});
     Call<op::Gemm>(out, shared, b, Tensor(), false);
-    const Product other = Reference(shared, b, {}, {});
+    const Product other = Multiply(shared, b, {}, {});
     ExpectClose(out, other.values, {.operations = 26}, other.scales);
   }
 }

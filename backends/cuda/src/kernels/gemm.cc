@@ -15,6 +15,7 @@
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/tensor.h"
+#include "infini_train/ops/gemm_composition.h"
 
 namespace infini_train::simt {
 namespace {
@@ -228,6 +229,10 @@ bool Multiply(const Context& context, const Problem& problem, bool accumulate) {
 void Gemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
           bool accumulate) {
   if (out.numel() == 0) return;
+  if (MultipliesInFloat64(a.dtype())) {
+    GemmInFloat64(out, a, b, bias, accumulate);
+    return;
+  }
   const std::optional<Problem> problem = Describe(out, a, b, bias);
   // cuBLASLt rounds to a half type between the bias and the former out.
   const bool rounds_twice = accumulate && bias.defined() && SizeOf(out.dtype()) == 2;
@@ -235,8 +240,26 @@ void Gemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b,
     PortableGemm(context, out, a, b, bias, accumulate);
 }
 
+void GemmGelu(const Context&, Tensor& out, Tensor& pre, const Tensor& a, const Tensor& b,
+              const Tensor& bias) {
+  ComposeGemmGelu(out, pre, a, b, bias);
+}
+
+void GemmGeluBackward(const Context&, Tensor& out, const Tensor& a, const Tensor& b,
+                      const Tensor& pre) {
+  ComposeGemmGeluBackward(out, a, b, pre);
+}
+
+void GemmRowSums(const Context&, Tensor& out, Tensor& row_sums, const Tensor& a, const Tensor& b,
+                 bool accumulate) {
+  ComposeGemmRowSums(out, row_sums, a, b, accumulate);
+}
+
 }  // namespace
 
 SIMT_REGISTER_KERNEL(Gemm, &Gemm);
+SIMT_REGISTER_KERNEL(GemmGelu, &GemmGelu);
+SIMT_REGISTER_KERNEL(GemmGeluBackward, &GemmGeluBackward);
+SIMT_REGISTER_KERNEL(GemmRowSums, &GemmRowSums);
 
 }  // namespace infini_train::simt

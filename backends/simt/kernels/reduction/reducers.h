@@ -23,11 +23,11 @@ inline constexpr int kChain = 32;
 
 /// Sum, times a factor: chains in the compute type, then float64 (as is the quotient of a mean), or
 /// wrapping 64-bit integers.
-template <typename T>
+template <typename T, typename O = T>
 struct SumReducer {
   using Partial = std::conditional_t<std::is_integral_v<T>, std::uint64_t, ComputeType<T>>;
   using Accumulator = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;
-  using Out = T;
+  using Out = O;
 
   double divisor = 1;
 
@@ -37,11 +37,11 @@ struct SumReducer {
   }
   SIMT_DEVICE Accumulator Widen(Partial sum) const { return static_cast<Accumulator>(sum); }
   SIMT_DEVICE Accumulator Combine(Accumulator a, Accumulator b) const { return a + b; }
-  SIMT_DEVICE T Finish(Accumulator sum) const {
-    if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(sum);
+  SIMT_DEVICE O Finish(Accumulator sum) const {
+    if constexpr (std::is_integral_v<O>) {
+      return static_cast<O>(sum);
     } else {
-      return FromCompute<T>(static_cast<ComputeType<T>>(sum / divisor));
+      return FromCompute<O>(static_cast<ComputeType<O>>(sum / divisor));
     }
   }
 };

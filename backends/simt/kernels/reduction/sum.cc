@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "backends/simt/kernels/reduction/reduce.h"
 #include "backends/simt/types.h"
 #include "infini_train/ops/dispatch.h"
@@ -8,6 +10,13 @@ namespace {
 void Sum(const Context& context, Tensor& out, const Tensor& x, const Dims& dims) {
   DispatchTypes(SignedTypes{}, "Sum", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
+    if constexpr (std::is_same_v<ComputeType<T>, float> && !std::is_same_v<T, float>) {
+      // For the fused products, whose row sums may be wider than their operands.
+      if (out.dtype() == DataType::kFloat32) {
+        LaunchReduction<T>(context, PlanReduction(out, x, dims), SumReducer<T, float>());
+        return;
+      }
+    }
     CheckDataType("Sum", out, x.dtype());
     LaunchReduction<T>(context, PlanReduction(out, x, dims), SumReducer<T>());
   });

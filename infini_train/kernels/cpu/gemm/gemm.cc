@@ -10,6 +10,7 @@
 #include "infini_train/kernels/cpu/gemm/skinny.h"
 #include "infini_train/kernels/cpu/parallel.h"
 #include "infini_train/ops/dispatch.h"
+#include "infini_train/ops/gemm_composition.h"
 
 namespace infini_train::cpu {
 namespace {
@@ -122,6 +123,10 @@ void Gemm(const KernelContext&, Tensor& out, const Tensor& a, const Tensor& b, c
       (problem.output != DataType::kFloat32 || problem.input == DataType::kFloat64)) {
     ::infini_train::detail::ThrowUnsupportedDataType("Gemm", problem.output,
                                                      "its inputs' type or float32 as out");
+  }
+  if (MultipliesInFloat64(a.dtype())) {
+    GemmInFloat64(out, a, b, bias, accumulate);
+    return;
   }
 
   std::array<BatchDim, kMaxRank> dims;

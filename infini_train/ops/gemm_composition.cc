@@ -1,0 +1,62 @@
+#include "infini_train/ops/gemm_composition.h"
+
+#include "infini_train/ops/dispatch.h"
+#include "infini_train/ops/matmul_precision.h"
+
+namespace infini_train {
+namespace {
+
+/// A row-major float64 copy. Dimensions of stride 0 stay so: a shared operand is converted once.
+Tensor ToFloat64(const Tensor& x) {
+  if (!x.defined()) return x;
+  Dims shape = x.shape();
+  for (int d = 0; d < shape.size(); ++d) {
+    if (x.strides()[d] == 0 && shape[d] > 1) shape[d] = 1;
+  }
+  Tensor wide = Tensor::Empty(shape, DataType::kFloat64, x.device());
+  Call<op::Copy>(wide, x.AsStrided(shape, x.strides(), x.offset()));
+  Dims strides = wide.strides();
+  for (int d = 0; d < shape.size(); ++d) {
+    if (shape[d] != x.shape()[d]) strides[d] = 0;
+  }
+  return wide.AsStrided(x.shape(), strides, wide.offset());
+}
+
+}  // namespace
+
+void ComposeGemmGelu(Tensor& out, Tensor& pre, const Tensor& a, const Tensor& b,
+                     const Tensor& bias) {
+  Call<op::Gemm>(pre, a, b, bias, false);
+  Call<op::Gelu>(out, pre, true);
+}
+
+void ComposeGemmGeluBackward(Tensor& out, const Tensor& a, const Tensor& b, const Tensor& pre) {
+  Call<op::Gemm>(out, a, b, Tensor(), false);
+  Call<op::GeluBackward>(out, out, pre, true);
+}
+
+void ComposeGemmRowSums(Tensor& out, Tensor& row_sums, const Tensor& a, const Tensor& b,
+                        bool accumulate) {
+  Call<op::Gemm>(out, a, b, Tensor(), accumulate);
+  RowSums(row_sums, a);
+}
+
+void RowSums(Tensor& row_sums, const Tensor& a) {
+  Tensor column =
+      row_sums.AsStrided({row_sums.numel(), 1}, {row_sums.strides()[0], 1}, row_sums.offset());
+  Call<op::Sum>(column, a, Dims{1});
+}
+
+bool MultipliesInFloat64(DataType dtype) noexcept {
+  return dtype != DataType::kFloat64 && GetMatmulPrecision() == MatmulPrecision::kFloat64;
+}
+
+void GemmInFloat64(Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
+                   bool accumulate) {
+  Tensor wide =
+      accumulate ? ToFloat64(out) : Tensor::Empty(out.shape(), DataType::kFloat64, out.device());
+  Call<op::Gemm>(wide, ToFloat64(a), ToFloat64(b), ToFloat64(bias), accumulate);
+  Call<op::Copy>(out, wide);
+}
+
+}  // namespace infini_train
