@@ -216,6 +216,51 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
     return false;
   }
 
+  bool CanCapture() const noexcept override { return rt::GraphRuntime<Runtime>; }
+
+  void BeginCapture(StreamHandle stream) override {
+    if constexpr (rt::GraphRuntime<Runtime>) {
+      // Relaxed: the work of a capture may be the first that needs more memory, loads a module or
+      // makes a library's handle. What would need the captured work's results fails in any mode.
+      Check<Runtime>(Runtime::StreamBeginCapture(StreamOf(stream), rt::kStreamCaptureModeRelaxed),
+                     "StreamBeginCapture");
+    } else {
+      DeviceGuardImpl::BeginCapture(stream);
+    }
+  }
+
+  GraphHandle EndCapture(StreamHandle stream) override {
+    if constexpr (rt::GraphRuntime<Runtime>) {
+      rt::Graph graph = nullptr;
+      rt::GraphExec executable = nullptr;
+      Check<Runtime>(Runtime::StreamEndCapture(StreamOf(stream), &graph), "StreamEndCapture");
+      const rt::Error error = Runtime::GraphInstantiate(&executable, graph, 0);
+      if (Runtime::GraphDestroy(graph) != rt::kSuccess) ForgetLastError<Runtime>();
+      Check<Runtime>(error, "GraphInstantiate");
+      return executable;
+    } else {
+      return DeviceGuardImpl::EndCapture(stream);
+    }
+  }
+
+  void LaunchGraph(GraphHandle graph, StreamHandle stream) override {
+    if constexpr (rt::GraphRuntime<Runtime>) {
+      Check<Runtime>(Runtime::GraphLaunch(static_cast<rt::GraphExec>(graph), StreamOf(stream)),
+                     "GraphLaunch");
+    } else {
+      DeviceGuardImpl::LaunchGraph(graph, stream);
+    }
+  }
+
+  void DestroyGraph(GraphHandle graph) noexcept override {
+    if constexpr (rt::GraphRuntime<Runtime>) {
+      if (Runtime::GraphExecDestroy(static_cast<rt::GraphExec>(graph)) != rt::kSuccess)
+        ForgetLastError<Runtime>();
+    } else {
+      DeviceGuardImpl::DestroyGraph(graph);
+    }
+  }
+
  private:
   static rt::Stream StreamOf(StreamHandle stream) { return static_cast<rt::Stream>(stream); }
   static rt::Event EventOf(EventHandle event) { return static_cast<rt::Event>(event); }

@@ -170,6 +170,19 @@ class Mirror {
     return views;
   }
   std::vector<Tensor> View(MutableTensorList tensors) const { return View(TensorList(tensors)); }
+  /// Without a base, which is in memory of the device.
+  Generator::State View(Generator::State state) const {
+    if (state.base == nullptr) return state;
+    std::uint64_t base = 0;
+    const DeviceGuard guard(context_.device);
+    impl_.CopyAsync(&base, state.base, sizeof(base), CopyKind::kDeviceToHost, context_.stream);
+    impl_.SynchronizeStream(context_.stream);
+    return {.seed = state.seed, .offset = state.offset + base};
+  }
+  AttentionParams View(AttentionParams params) const {
+    params.dropout_state = View(params.dropout_state);
+    return params;
+  }
   template <typename T>
   const T& View(const T& value) const {
     return value;
@@ -218,6 +231,10 @@ struct Held<Tensor&> {
 template <>
 struct Held<const Tensor&> {
   using Type = Tensor;
+};
+template <>
+struct Held<const AttentionParams&> {
+  using Type = AttentionParams;
 };
 template <>
 struct Held<TensorList> {

@@ -269,14 +269,60 @@ TEST(Allocator, EmptiesItsCacheBeforeItGivesUp) {
     EXPECT_EQ(Stats(kMock).reserved, 92 * kMiB);
     EXPECT_ERROR(
         Allocate(kMock, 50 * kMiB),
-        "out of memory on mock:0: asked for 50.0 MiB, 90.0 MiB is held in tensors, 2.0 MiB "
-        "is cached, 8.0 MiB is free on the device");
+        "out of memory on mock:0: asked for 50.0 MiB, 90.0 MiB is held in tensors (2 blocks, the "
+        "largest 90.0 MiB, 1024 B), 2.0 MiB is cached in pieces of at most 2.0 MiB, 8.0 MiB of "
+        "100.0 MiB is free on the device");
     EXPECT_ERROR(Allocate(kMock, SIZE_MAX), "out of memory");
     // A segment of the usual 20 MiB does not fit, what is needed does.
     EXPECT_NE(Allocate(kMock, 3 * kMiB), nullptr);
     Free(kMock, large);
     EXPECT_NE(Allocate(kMock, 50 * kMiB), nullptr) << "an error must leave the allocator usable";
     Free(kMock, small);
+  });
+}
+
+TEST(Allocator, SaysWhoElseHoldsTheMemory) {
+  WithMockProvider([] {
+    MockRuntime::capacity = 100 * kMiB;
+    MockRuntime::used = 30 * kMiB;
+    std::vector<void*> blocks;
+    for (const std::size_t mebibytes : {10, 20, 10, 12})
+      blocks.push_back(Allocate(kMock, mebibytes * kMiB));
+    EXPECT_ERROR(Allocate(kMock, 50 * kMiB),
+                 "asked for 50.0 MiB, 52.0 MiB is held in tensors (4 blocks, the largest 20.0 MiB, "
+                 "12.0 MiB, 10.0 MiB), 0 B is cached, 18.0 MiB of 100.0 MiB is free on the device, "
+                 "30.0 MiB is held by others");
+  });
+}
+
+TEST(Allocator, ServesALargeRequestFromManyCachedPieces) {
+  WithMockProvider([] {
+    MockRuntime::capacity = 100 * kMiB;
+    std::vector<void*> blocks;
+    for (int i = 0; i < 9; ++i)
+      blocks.push_back(Allocate(kMock, 10 * kMiB));
+    for (void* block : blocks)
+      Free(kMock, block);
+    EXPECT_EQ(Stats(kMock).reserved, 90 * kMiB);
+    EXPECT_NE(Allocate(kMock, 80 * kMiB), nullptr);
+    EXPECT_LE(Stats(kMock).reserved, 100 * kMiB);
+  });
+}
+
+TEST(Allocator, FreesABlockOnce) {
+  WithMockProvider([] {
+    for (const std::size_t bytes : {kKiB, kMiB, 64 * kMiB}) {
+      void* block = Allocate(kMock, bytes);
+      Free(kMock, block);
+      Free(kMock, block);
+      EXPECT_EQ(Stats(kMock).allocated, 0u);
+      EXPECT_ERROR(RecordStream(kMock, block, nullptr), "no block of the allocator of mock:0");
+      EXPECT_EQ(Allocate(kMock, bytes), block);
+      void* other = Allocate(kMock, bytes);
+      EXPECT_NE(other, block) << "one block was given to two";
+      Free(kMock, block);
+      Free(kMock, other);
+    }
   });
 }
 

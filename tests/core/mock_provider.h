@@ -81,6 +81,7 @@ struct MockRuntime {
   inline static std::atomic<int> live_allocations = 0;
   inline static std::atomic<int> copies = 0;
   inline static std::atomic<int> event_calls = 0;
+  inline static std::atomic<int> device_waits = 0;
   /// The stream of the last copy.
   inline static std::atomic<StreamHandle> last_stream = nullptr;
   /// Bytes that each device has.
@@ -112,7 +113,7 @@ class MockDeviceGuard : public DeviceGuardImpl {
   DeviceProperties Properties(int) const override {
     return {"mock", MockRuntime::capacity, MockRuntime::capacity - MockRuntime::used, 1, 32};
   }
-  void SynchronizeDevice() override {}
+  void SynchronizeDevice() override { ++MockRuntime::device_waits; }
 
   void* Allocate(std::size_t bytes) override {
     const std::lock_guard lock(mutex_);

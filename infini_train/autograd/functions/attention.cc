@@ -17,12 +17,12 @@ using autograd::Record;
 using autograd::SavedTensor;
 using autograd::ShouldRecord;
 
-AttentionParams Complete(AttentionParams params, std::int64_t head_dim) {
+AttentionParams Complete(AttentionParams params, std::int64_t head_dim, Device device) {
   if (params.scale == 0.0) params.scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
   if (params.dropout_p < 0.0 || params.dropout_p >= 1.0) {
     throw Error(fmt::format("attention dropout: expected 0 <= p < 1, got {}", params.dropout_p));
   }
-  if (params.dropout_p > 0.0) params.dropout_state = DefaultGenerator().Next();
+  if (params.dropout_p > 0.0) params.dropout_state = detail::NextRandomState(nullptr, device);
   return params;
 }
 
@@ -100,7 +100,7 @@ Tensor ScaledDotProductAttention(const Tensor& q, const Tensor& k, const Tensor&
   const Tensor query = LastStrideOne(raw::To(q, dtype));
   const Tensor key = LastStrideOne(raw::To(k, dtype));
   const Tensor value = LastStrideOne(raw::To(v, dtype));
-  params = Complete(params, q.size(3));
+  params = Complete(params, q.size(3), q.device());
   auto [out, lse] = RunAttention(query, key, value, params);
   if (ShouldRecord({&q, &k, &v})) {
     Record("Attention", {&out}, {&q, &k, &v},
@@ -135,7 +135,7 @@ Tensor PackedAttention(const Tensor& qkv, std::int64_t num_attention_heads,
   }
   const Tensor packed = LastStrideOne(raw::To(qkv, detail::MatmulDataType("attention", qkv, qkv)));
   const auto [q, k, v] = Unpack(packed, num_attention_heads, num_key_value_heads);
-  params = Complete(params, q.size(3));
+  params = Complete(params, q.size(3), q.device());
   const auto [out, lse] = RunAttention(q, k, v, params);
   Tensor result = MergeHeads(out);
   if (ShouldRecord({&qkv})) {

@@ -9,10 +9,6 @@
 namespace infini_train {
 namespace {
 
-Generator::State NextState(Generator* generator) {
-  return (generator != nullptr ? *generator : DefaultGenerator()).Next();
-}
-
 std::int64_t ArangeLength(Scalar start, Scalar end, Scalar step) {
   const double real_step = step.To<double>();
   if (real_step == 0 || !std::isfinite(real_step)) {
@@ -77,7 +73,7 @@ Tensor Uniform(const Dims& shape, double low, double high, DataType dtype, Devic
     throw Error(fmt::format("Uniform: expected low <= high, got [{}, {})", low, high));
   }
   Tensor result = Tensor::Empty(shape, dtype, device);
-  Call<op::RandomUniform>(result, low, high, NextState(generator));
+  Call<op::RandomUniform>(result, low, high, detail::NextRandomState(generator, device));
   return result;
 }
 
@@ -90,7 +86,7 @@ Tensor Normal(const Dims& shape, double mean, double stddev, DataType dtype, Dev
     throw Error(fmt::format("Normal: expected a standard deviation >= 0, got {}", stddev));
   }
   Tensor result = Tensor::Empty(shape, dtype, device);
-  Call<op::RandomNormal>(result, mean, stddev, NextState(generator));
+  Call<op::RandomNormal>(result, mean, stddev, detail::NextRandomState(generator, device));
   return result;
 }
 
@@ -103,7 +99,7 @@ Tensor RandomInt(const Dims& shape, std::int64_t low, std::int64_t high, DataTyp
     throw Error(fmt::format("RandomInt: expected low < high, got [{}, {})", low, high));
   }
   Tensor result = Tensor::Empty(shape, dtype, device);
-  Call<op::RandomInt>(result, low, high, NextState(generator));
+  Call<op::RandomInt>(result, low, high, detail::NextRandomState(generator, device));
   return result;
 }
 

@@ -214,7 +214,7 @@ Tensor Dropout(const Tensor& x, double p, bool training, Generator* generator) {
     throw Error(fmt::format("Dropout: expected a probability in [0, 1), got {}", p));
   }
   if (!training || p == 0) return x;
-  const Generator::State state = (generator != nullptr ? *generator : DefaultGenerator()).Next();
+  const Generator::State state = detail::NextRandomState(generator, x.device());
   Tensor out = Tensor::EmptyLike(x);
   Call<op::Dropout>(out, raw::Contiguous(x), p, state);
   if (ShouldRecord({&x})) {

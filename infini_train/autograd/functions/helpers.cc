@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/device/graph.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/storage.h"
 
@@ -168,6 +169,17 @@ Tensor BufferFor(const Tensor& grad) {
 }  // namespace raw
 
 namespace detail {
+
+Generator::State NextRandomState(Generator* generator, Device device) {
+  const std::optional<Device> captured = DeviceGraph::Capturing();
+  if (generator == nullptr && captured && *captured != device) {
+    throw Error(
+        fmt::format("random numbers on {} are not part of a graph of {}: give the op a "
+                    "generator of its own",
+                    device.is_cpu() ? "the CPU" : device.ToString(), captured->ToString()));
+  }
+  return (generator != nullptr ? *generator : DefaultGenerator()).Next();
+}
 
 void CheckFloating(std::string_view name, const Tensor& x) {
   if (!IsFloatingPoint(x.dtype())) ThrowUnsupportedDataType(name, x.dtype(), "a floating type");

@@ -4,6 +4,7 @@
 
 #include "infini_train/core/dims.h"
 #include "infini_train/core/dtype.h"
+#include "infini_train/core/generator.h"
 #include "infini_train/core/scalar.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/dispatch.h"
@@ -74,6 +75,10 @@ inline DataType TypeWithNumber(DataType dtype, Scalar number) {
   if (!number.is_integer()) return DataType::kFloat32;
   return dtype == DataType::kBool ? DataType::kInt64 : dtype;
 }
+
+/// The state for a random op on `device`, from the generator or, where it is null, the default one.
+/// Throws Error where a graph captures the random numbers of another device.
+Generator::State NextRandomState(Generator* generator, Device device);
 
 /// Throws Error unless x has a floating type.
 void CheckFloating(std::string_view name, const Tensor& x);

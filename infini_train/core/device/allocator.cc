@@ -78,4 +78,23 @@ void ResetPeakStats(Device device) {
   Of(device).ResetPeakStats();
 }
 
+PrivateMemory::PrivateMemory(Device device)
+    : device_(device), state_(std::make_unique<PrivateState>()) {
+  state_->heir = CurrentStream(device);
+}
+
+PrivateMemory::~PrivateMemory() {
+  const std::atomic<CachingAllocator*>* slot = Find(device_);
+  CachingAllocator* allocator = slot ? slot->load(std::memory_order_acquire) : nullptr;
+  if (allocator != nullptr) allocator->EndPrivate(*state_);
+}
+
+PrivateMemory::Scope::Scope(PrivateMemory& memory) : memory_(memory) {
+  Of(memory.device_).EnterPrivate(*memory.state_);
+}
+
+PrivateMemory::Scope::~Scope() {
+  Of(memory_.device_).LeavePrivate();
+}
+
 }  // namespace infini_train::allocator

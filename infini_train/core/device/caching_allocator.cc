@@ -1,10 +1,14 @@
 #include "infini_train/core/device/caching_allocator.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <functional>
+#include <iterator>
+#include <optional>
 
 #include "infini_train/core/error.h"
 
@@ -46,6 +50,13 @@ std::string Describe(std::size_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / static_cast<double>(kMiB));
 }
 
+/// The PrivateMemory::Scope of the calling thread.
+struct Ownership {
+  const CachingAllocator* allocator = nullptr;
+  PrivateState* state = nullptr;
+};
+constinit thread_local Ownership ownership;
+
 }  // namespace
 
 CachingAllocator::CachingAllocator(Device device)
@@ -58,7 +69,7 @@ void* CachingAllocator::Allocate(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes > kMaxRequest) ThrowOutOfMemory(bytes);
   const std::size_t size = RoundUp(bytes, kBlockUnit);
-  Pool& pool = PoolOf(stream);
+  Pool& pool = PoolOf(stream, CurrentOwner());
   Block* block = nullptr;
   if (size <= kMaxQuickSize && pool.quick[size / kBlockUnit] != nullptr) {
     block = pool.quick[size / kBlockUnit];
@@ -67,6 +78,7 @@ void* CachingAllocator::Allocate(std::size_t bytes) {
   } else {
     block = TakeBlock(pool, size, bytes);
   }
+  block->is_live = true;
   ++stats_.allocations;
   stats_.allocated += block->size;
   stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
@@ -77,21 +89,22 @@ void* CachingAllocator::Allocate(std::size_t bytes) {
 void CachingAllocator::Free(void* pointer) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(pointer);
-  if (found == blocks_.end()) return;
+  if (found == blocks_.end() || !found->second->is_live) return;
   Block* block = found->second;
+  block->is_live = false;
   stats_.allocated -= block->size;
-  if (block->streams.empty()) {
-    Release(block);
-    return;
-  }
+  PrivateState* const here = CurrentOwner();
+  PrivateState* const owner = block->pool->owner;
   try {
-    if (IsCapturing()) {
-      awaiting_capture_end_.push_back(block);
+    if (here != nullptr && owner != here) {
+      here->held.push_back(block);
+    } else if (owner != nullptr && !block->streams.empty()) {
+      owner->held.push_back(block);
     } else {
-      RecordEvents(block);
+      ReleaseWhenIdle(block);
     }
   } catch (const std::exception&) {
-    // Without an event nobody knows when the block is idle: it stays out of use.
+    // Nobody knows when the block is idle: it stays out of use.
   }
 }
 
@@ -99,7 +112,7 @@ void CachingAllocator::RecordStream(void* pointer, StreamHandle stream) {
   if (pointer == nullptr || is_host_) return;
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(pointer);
-  if (found == blocks_.end()) {
+  if (found == blocks_.end() || !found->second->is_live) {
     throw Error(fmt::format("RecordStream: {} is no block of the allocator of {}", pointer,
                             device_.ToString()));
   }
@@ -125,12 +138,13 @@ void CachingAllocator::ResetPeakStats() {
   stats_.peak_reserved = stats_.reserved;
 }
 
-Pool& CachingAllocator::PoolOf(StreamHandle stream) {
+Pool& CachingAllocator::PoolOf(StreamHandle stream, PrivateState* owner) {
   for (const auto& pool : pools_) {
-    if (pool->stream == stream) return *pool;
+    if (pool->stream == stream && pool->owner == owner) return *pool;
   }
   pools_.push_back(std::make_unique<Pool>());
   pools_.back()->stream = stream;
+  pools_.back()->owner = owner;
   return *pools_.back();
 }
 
@@ -177,6 +191,8 @@ Block* CachingAllocator::NewSegment(Pool& pool, int size_class, std::size_t size
   block->size_class = size_class;
   blocks_.emplace(pointer, block);
   ++stats_.provider_allocations;
+  pool.reserved += segment;
+  if (pool.owner != nullptr) stats_.private_reserved += segment;
   stats_.reserved += segment;
   stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
   return block;
@@ -208,6 +224,17 @@ void CachingAllocator::Split(Block* block, std::size_t size) {
   block->size = size;
   blocks_.emplace(rest->pointer, rest);
   rest->pool->free[rest->size_class].Insert(rest);
+}
+
+/// Makes a block available to the stream that it belongs to when other streams are done with it.
+void CachingAllocator::ReleaseWhenIdle(Block* block) {
+  if (block->streams.empty()) {
+    Release(block);
+  } else if (IsCapturing()) {
+    awaiting_capture_end_.push_back(block);
+  } else {
+    RecordEvents(block);
+  }
 }
 
 /// Makes a block whose last use has finished (in stream order) available.
@@ -297,27 +324,112 @@ void CachingAllocator::ProcessEvents(bool wait) {
   }
 }
 
-/// Gives unused segments back to the provider, small ones first, until `bytes` are returned.
+/// Gives unused segments back to the provider, small ones first, until `bytes` are returned. While
+/// work is captured the device cannot be waited for, but the default stream can.
 void CachingAllocator::ReleaseSegments(std::size_t bytes) {
   const DeviceGuard guard(device_);
+  const bool is_captured = private_scopes_ > 0;
   bool idle = is_host_;
   std::size_t released = 0;
   for (const auto& pool : pools_) {
+    if (pool->owner != nullptr || (is_captured && pool->stream != nullptr)) continue;
     FlushQuickLists(*pool);
     for (FreeLists& free : pool->free) {
       free.ForEach([&](Block* block) {
         if (!block->IsWholeSegment() || released >= bytes) return;
-        if (!idle) impl_.SynchronizeDevice();  // Its last use may still be on its way.
+        if (!idle) {  // Its last use may still be on its way.
+          is_captured ? impl_.SynchronizeStream(pool->stream) : impl_.SynchronizeDevice();
+        }
         idle = true;
         free.Remove(block);
-        impl_.Free(block->pointer);
         released += block->size;
-        stats_.reserved -= block->size;
-        blocks_.erase(block->pointer);
-        delete block;
+        GiveBack(block);
       });
     }
   }
+}
+
+/// Returns a segment whose block is in no list, on the current device.
+void CachingAllocator::GiveBack(Block* block) {
+  impl_.Free(block->pointer);
+  block->pool->reserved -= block->size;
+  if (block->pool->owner != nullptr) stats_.private_reserved -= block->size;
+  stats_.reserved -= block->size;
+  blocks_.erase(block->pointer);
+  delete block;
+}
+
+PrivateState* CachingAllocator::CurrentOwner() const {
+  return ownership.allocator == this ? ownership.state : nullptr;
+}
+
+void CachingAllocator::EnterPrivate(PrivateState& state) {
+  if (ownership.state != nullptr) {
+    throw Error("this thread already captures work into a graph");
+  }
+  const std::lock_guard lock(mutex_);
+  ++private_scopes_;
+  ownership = {this, &state};
+}
+
+void CachingAllocator::LeavePrivate() {
+  const std::lock_guard lock(mutex_);
+  --private_scopes_;
+  ownership = {};
+}
+
+void CachingAllocator::EndPrivate(PrivateState& state) noexcept {
+  const std::lock_guard lock(mutex_);
+  const bool is_used = std::any_of(pools_.begin(), pools_.end(),
+                                   [&](const auto& pool) { return pool->owner == &state; });
+  if (!is_used && state.held.empty()) return;
+  bool idle = is_host_;
+  std::optional<DeviceGuard> guard;
+  try {
+    guard.emplace(device_);
+    if (!idle && private_scopes_ == 0) {
+      impl_.SynchronizeDevice();
+      idle = true;
+    }
+  } catch (const std::exception&) {
+    // A failed device: its memory is kept from further use as far as that needs it to answer.
+  }
+  for (Block* block : state.held) {
+    if (idle) block->streams.clear();
+    try {
+      ReleaseWhenIdle(block);
+    } catch (const std::exception&) {
+      // As in Free.
+    }
+  }
+  Inherit(state, idle);
+}
+
+/// Gives the unused segments of a PrivateMemory back, if nothing is running, and the rest to the
+/// heir's pool.
+void CachingAllocator::Inherit(PrivateState& state, bool idle) {
+  Pool& heir = PoolOf(state.heir, nullptr);
+  for (const auto& pool : pools_) {
+    if (pool->owner != &state) continue;
+    FlushQuickLists(*pool);
+    for (int size_class = 0; size_class < kNumSizeClasses; ++size_class) {
+      FreeLists& free = pool->free[size_class];
+      free.ForEach([&](Block* block) {
+        free.Remove(block);
+        if (idle && block->IsWholeSegment()) {
+          GiveBack(block);
+        } else {
+          heir.free[size_class].Insert(block);
+        }
+      });
+    }
+    heir.reserved += pool->reserved;
+    stats_.private_reserved -= pool->reserved;
+  }
+  for (const auto& [pointer, block] : blocks_) {
+    if (block->pool->owner == &state) block->pool = &heir;
+  }
+  std::erase_if(pools_, [&](const auto& pool) { return pool->owner == &state; });
 }
 
 /// Whether every block of a size class is a segment of its own. So are the large ones on the host,
@@ -331,17 +443,46 @@ bool CachingAllocator::IsCapturing() const {
 }
 
 void CachingAllocator::ThrowOutOfMemory(std::size_t bytes) {
-  std::string free = "an unknown amount";
-  try {
-    free = Describe(impl_.Properties(device_.index()).free_memory);
-  } catch (const std::exception&) {
-    // The message is of use without it.
+  throw Error(fmt::format("out of memory on {}: asked for {}, {}", device_.ToString(),
+                          Describe(bytes), DescribeUse()));
+}
+
+/// Who holds the memory of the device.
+std::string CachingAllocator::DescribeUse() const {
+  constexpr std::size_t kNamed = 3;
+  std::vector<std::size_t> live;
+  std::size_t live_in_private = 0;
+  std::size_t largest_cached = 0;
+  for (const auto& [pointer, block] : blocks_) {
+    const bool is_private = block->pool->owner != nullptr;
+    if (block->is_live) live.push_back(block->size);
+    if (block->is_live && is_private) live_in_private += block->size;
+    if (block->is_free && !is_private) largest_cached = std::max(largest_cached, block->size);
   }
-  throw Error(fmt::format(
-      "out of memory on {}: asked for {}, {} is held in tensors, {} is cached, {} is free on the "
-      "device",
-      device_.ToString(), Describe(bytes), Describe(stats_.allocated),
-      Describe(stats_.reserved - stats_.allocated), free));
+  std::string use = fmt::format("{} is held in tensors", Describe(stats_.allocated));
+  if (live.size() > 1) {
+    const auto named = live.begin() + static_cast<std::ptrdiff_t>(std::min(kNamed, live.size()));
+    std::partial_sort(live.begin(), named, live.end(), std::greater<>());
+    std::vector<std::string> sizes;
+    std::transform(live.begin(), named, std::back_inserter(sizes), &Describe);
+    use += fmt::format(" ({} blocks, the largest {})", live.size(), fmt::join(sizes, ", "));
+  }
+  const std::size_t unused_private = stats_.private_reserved - live_in_private;
+  if (stats_.private_reserved > 0)
+    use += fmt::format(", {} is set aside for graphs", Describe(unused_private));
+  use +=
+      fmt::format(", {} is cached", Describe(stats_.reserved - stats_.allocated - unused_private));
+  if (largest_cached > 0) use += fmt::format(" in pieces of at most {}", Describe(largest_cached));
+  try {
+    const DeviceProperties device = impl_.Properties(device_.index());
+    use += fmt::format(", {} of {} is free on the device", Describe(device.free_memory),
+                       Describe(device.total_memory));
+    if (const std::size_t known = device.free_memory + stats_.reserved; known < device.total_memory)
+      use += fmt::format(", {} is held by others", Describe(device.total_memory - known));
+  } catch (const std::exception&) {
+    use += ", what is free on the device is unknown";
+  }
+  return use;
 }
 
 }  // namespace infini_train::allocator

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -19,9 +20,19 @@ inline constexpr int kNumSizeClasses = 3;
 /// Small blocks up to this size are kept whole when freed, in a list for each size.
 inline constexpr std::size_t kMaxQuickSize = std::size_t{64} << 10;
 
-/// The memory that one stream allocates from.
+/// What a PrivateMemory keeps: its pools are those that name it as their owner.
+struct PrivateState {
+  /// The stream that gets what is still in use at the end.
+  StreamHandle heir = nullptr;
+  /// Freed blocks, of its own pools or others, that nobody may use before the end.
+  std::vector<Block*> held;
+};
+
+/// The memory that one stream allocates from, for everyone or inside a PrivateMemory.
 struct Pool {
   StreamHandle stream = nullptr;
+  PrivateState* owner = nullptr;
+  std::size_t reserved = 0;  ///< bytes of its segments
   std::array<FreeLists, kNumSizeClasses> free;
   /// Freed small blocks that have not been merged with their neighbours, by size in units.
   std::array<Block*, kMaxQuickSize / kBlockUnit + 1> quick{};
@@ -40,17 +51,24 @@ class CachingAllocator {
   MemoryStats Stats();
   void ResetPeakStats();
 
+  /// Begin and end of a PrivateMemory::Scope of the calling thread.
+  void EnterPrivate(PrivateState& state);
+  void LeavePrivate();
+  void EndPrivate(PrivateState& state) noexcept;
+
  private:
   struct PendingBlock {
     EventHandle event;
     Block* block;
   };
 
-  Pool& PoolOf(StreamHandle stream);
+  PrivateState* CurrentOwner() const;
+  Pool& PoolOf(StreamHandle stream, PrivateState* owner);
   Block* TakeBlock(Pool& pool, std::size_t size, std::size_t bytes);
   Block* NewSegment(Pool& pool, int size_class, std::size_t size, std::size_t bytes);
   void TrimHost(std::size_t segment, std::size_t size);
   void Split(Block* block, std::size_t size);
+  void ReleaseWhenIdle(Block* block);
   void Release(Block* block);
   void Coalesce(Block* block);
   void MergeWithNext(Block* block);
@@ -58,9 +76,12 @@ class CachingAllocator {
   void RecordEvents(Block* block);
   void ProcessEvents(bool wait);
   void ReleaseSegments(std::size_t bytes);
+  void GiveBack(Block* block);
+  void Inherit(PrivateState& state, bool idle);
   bool IsDedicated(int size_class) const;
   bool IsCapturing() const;
   [[noreturn]] void ThrowOutOfMemory(std::size_t bytes);
+  std::string DescribeUse() const;
 
   const Device device_;
   DeviceGuardImpl& impl_;
@@ -73,6 +94,7 @@ class CachingAllocator {
   std::vector<EventHandle> spare_events_;
   MemoryStats stats_;
   std::size_t highest_allocated_ = 0;  ///< unlike the statistics, never reset
+  int private_scopes_ = 0;             ///< of all threads
 };
 
 }  // namespace infini_train::allocator

@@ -23,6 +23,7 @@ struct Block {
   Pool* pool = nullptr;
   int size_class = 0;
   bool is_free = false;  ///< whether it is in its pool's free lists
+  bool is_live = false;  ///< whether somebody holds it: from Allocate to Free
   Block* previous = nullptr;
   Block* next = nullptr;
   Block* previous_free = nullptr;

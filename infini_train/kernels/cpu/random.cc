@@ -11,6 +11,7 @@
 #include "infini_train/kernels/cpu/elementwise/convert.h"
 #include "infini_train/kernels/cpu/math.h"
 #include "infini_train/kernels/cpu/parallel.h"
+#include "infini_train/kernels/cpu/random_state.h"
 #include "infini_train/ops/dispatch.h"
 
 namespace infini_train::cpu {
@@ -44,6 +45,7 @@ struct Words {
 template <typename Body>
 void ForEachTile(std::int64_t numel, Generator::State state, const Body& body) {
   const std::int64_t tiles = (numel + kTile - 1) / kTile;
+  state = Resolve(state);
   ParallelFor(0, tiles, 4, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t tile = begin; tile < end; ++tile) {
       const Words words(state, static_cast<std::uint64_t>(tile * kBlocks));
@@ -149,6 +151,7 @@ void RandomInt(const KernelContext&, Tensor& out, std::int64_t low, std::int64_t
   }
   const std::uint64_t range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
   const bool wide = range > std::uint64_t{1} << 32;
+  state = Resolve(state);
   DispatchIndex("RandomInt", out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* data = out.data<T>();

@@ -259,6 +259,61 @@ TEST_F(RuntimeDeviceGuardTest, KnowsWhatIsCaptured) {
   guard().DestroyStream(stream);
 }
 
+TEST_F(RuntimeDeviceGuardTest, CapturedWorkRunsAtLaunches) {
+  ASSERT_TRUE(guard().CanCapture());
+  const StreamHandle stream = guard().CreateStream(0);
+  auto* device = static_cast<char*>(guard().Allocate(4));
+  guard().FillBytesAsync(device, 1, 4, stream);
+  guard().SynchronizeStream(stream);
+  guard().BeginCapture(stream);
+  EXPECT_TRUE(guard().IsCapturing(stream));
+  guard().FillBytesAsync(device, 2, 2, stream);
+  void* more = guard().Allocate(64);
+  EXPECT_NE(more, nullptr) << "memory can be allocated during a capture";
+  guard().CopyAsync(device + 3, device, 1, CopyKind::kDeviceToDevice, stream);
+  const GraphHandle graph = guard().EndCapture(stream);
+  EXPECT_FALSE(guard().IsCapturing(stream));
+  const auto read = [&] {
+    std::string content(4, '\0');
+    guard().CopyAsync(content.data(), device, 4, CopyKind::kDeviceToHost, nullptr);
+    guard().SynchronizeStream(nullptr);
+    return content;
+  };
+  EXPECT_EQ(read(), "\1\1\1\1");
+  guard().LaunchGraph(graph, nullptr);
+  EXPECT_EQ(read(), "\2\2\1\2");
+  guard().FillBytesAsync(device, 5, 4, nullptr);
+  guard().LaunchGraph(graph, nullptr);
+  EXPECT_EQ(read(), "\2\2\5\2");
+  guard().DestroyGraph(graph);
+  guard().Free(more);
+  guard().Free(device);
+  guard().DestroyStream(stream);
+}
+
+TEST_F(RuntimeDeviceGuardTest, ABrokenCaptureIsOverAndThrows) {
+  const StreamHandle stream = guard().CreateStream(0);
+  guard().BeginCapture(stream);
+  EXPECT_ERROR(guard().SynchronizeStream(stream), HasSubstr("kErrorStreamCaptureUnsupported"));
+  EXPECT_ERROR(guard().EndCapture(stream), HasSubstr("StreamEndCapture failed: "));
+  EXPECT_FALSE(guard().IsCapturing(stream));
+  EXPECT_EQ(Cpu::PeekAtLastError(), rt::kSuccess);
+  guard().BeginCapture(stream);
+  EXPECT_ERROR(guard().BeginCapture(stream), HasSubstr("StreamBeginCapture failed: "));
+  guard().DestroyGraph(guard().EndCapture(stream));
+  EXPECT_ERROR(guard().BeginCapture(nullptr), HasSubstr("StreamBeginCapture failed: "));
+  guard().DestroyStream(stream);
+}
+
+TEST_F(RuntimeDeviceGuardTest, ARuntimeWithoutGraphsSaysSo) {
+  RuntimeDeviceGuard<CpuWithoutPeers> without;
+  EXPECT_FALSE(without.CanCapture());
+  EXPECT_ERROR(without.BeginCapture(nullptr), HasSubstr("cannot capture"));
+  EXPECT_ERROR(without.EndCapture(nullptr), HasSubstr("cannot capture"));
+  EXPECT_ERROR(without.LaunchGraph(nullptr, nullptr), HasSubstr("cannot capture"));
+  without.DestroyGraph(nullptr);
+}
+
 TEST_F(RuntimeDeviceGuardTest, ErrorsNameTheCallTheCodeAndItsMeaning) {
   EXPECT_ERROR(guard().SetDevice(2), HasSubstr("SetDevice failed: kErrorInvalidDevice (101), "),
                HasSubstr(rt::GetErrorString(rt::kErrorInvalidDevice)));

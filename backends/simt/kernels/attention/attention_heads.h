@@ -6,9 +6,9 @@
 #include <string>
 
 #include "backends/simt/dialect.h"
+#include "backends/simt/philox.h"
 #include "backends/simt/tile.h"
 #include "infini_train/core/error.h"
-#include "infini_train/core/philox.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/params.h"
 
@@ -42,8 +42,7 @@ struct HeadRange {
 /// Which attention weights are dropped: the element rule of AttentionParams.
 struct AttentionDropout {
   explicit AttentionDropout(const AttentionParams& params)
-      : seed(params.dropout_state.seed),
-        offset(params.dropout_state.offset),
+      : state(params.dropout_state),
         threshold(static_cast<std::uint32_t>(std::ceil(params.dropout_p * 0x1p24))),
         keep(1.0 / (1.0 - params.dropout_p)) {}
 
@@ -52,12 +51,14 @@ struct AttentionDropout {
   /// Factors (0 or 1 / (1 - p)) of kCount elements in a row, the first at `element`.
   template <int kCount, typename C>
   SIMT_DEVICE void Factors(std::int64_t element, C (&factors)[kCount]) const {
+    const std::uint64_t offset = PhiloxOffset(state);
     std::uint32_t words[4] = {};
     SIMT_UNROLL
     for (int i = 0; i < kCount; ++i) {
       const int word = static_cast<int>((element + i) & 3);
       if (i == 0 || word == 0) {
-        const auto block = Philox4x32(seed, offset, static_cast<std::uint64_t>(element + i) >> 2);
+        const auto block =
+            Philox4x32(state.seed, offset, static_cast<std::uint64_t>(element + i) >> 2);
         for (int j = 0; j < 4; ++j)
           words[j] = block[j];
       }
@@ -66,7 +67,7 @@ struct AttentionDropout {
     }
   }
 
-  std::uint64_t seed, offset;
+  Generator::State state;
   std::uint32_t threshold;
   double keep;
 

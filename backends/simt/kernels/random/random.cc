@@ -5,9 +5,9 @@
 #include <string>
 
 #include "backends/simt/dialect.h"
+#include "backends/simt/philox.h"
 #include "backends/simt/types.h"
 #include "infini_train/core/error.h"
-#include "infini_train/core/philox.h"
 #include "infini_train/ops/dispatch.h"
 
 namespace infini_train::simt {
@@ -103,9 +103,10 @@ struct Normal {
 template <typename T, typename Numbers>
 SIMT_KERNEL void RandomKernel(T* out, std::int64_t count, Generator::State state, bool vectors,
                               Numbers make) {
+  const std::uint64_t offset = PhiloxOffset(state);
   for (std::int64_t block = GlobalThreadIndex(); block * kWords < count;
        block += GlobalThreadCount()) {
-    const auto words = Philox4x32(state.seed, state.offset, static_cast<std::uint64_t>(block));
+    const auto words = Philox4x32(state.seed, offset, static_cast<std::uint64_t>(block));
     ComputeType<T> numbers[kWords];
     make(words, numbers);
     T values[kWords];
@@ -159,19 +160,20 @@ template <typename T>
 SIMT_KERNEL void RandomIntKernel(T* out, std::int64_t count, Generator::State state, bool vectors,
                                  std::uint64_t low, std::uint64_t range) {
   const bool wide = range > std::uint64_t{1} << 32;
+  const std::uint64_t offset = PhiloxOffset(state);
   for (std::int64_t block = GlobalThreadIndex(); block * kWords < count;
        block += GlobalThreadCount()) {
     const auto number = static_cast<std::uint64_t>(block);
-    const auto words = Philox4x32(state.seed, state.offset, number);
+    const auto words = Philox4x32(state.seed, offset, number);
     // A fraction of the range: the high half of range * word. Ranges beyond 32 bits take lower bits
     // from the block as far again into the sequence.
-    const auto lower = wide ? Philox4x32(state.seed, state.offset, ~number) : words;
+    const auto lower = wide ? Philox4x32(state.seed, offset, ~number) : words;
     T values[kWords];
     for (int i = 0; i < kWords; ++i) {
-      const std::uint64_t offset =
+      const std::uint64_t distance =
           wide ? MultiplyHigh(range, static_cast<std::uint64_t>(words[i]) << 32 | lower[i])
                : (range * words[i]) >> 32;
-      values[i] = static_cast<T>(low + offset);
+      values[i] = static_cast<T>(low + distance);
     }
     StoreWords(out + block * kWords, count - block * kWords, vectors, values);
   }
@@ -195,10 +197,11 @@ void RandomInt(const Context& context, Tensor& out, std::int64_t low, std::int64
 template <typename T>
 SIMT_KERNEL void DropoutKernel(T* out, const T* x, std::int64_t count, Generator::State state,
                                bool vectors, float threshold, ComputeType<T> scale) {
+  const std::uint64_t offset = PhiloxOffset(state);
   for (std::int64_t block = GlobalThreadIndex(); block * kWords < count;
        block += GlobalThreadCount()) {
     const std::int64_t first = block * kWords;
-    const auto words = Philox4x32(state.seed, state.offset, static_cast<std::uint64_t>(block));
+    const auto words = Philox4x32(state.seed, offset, static_cast<std::uint64_t>(block));
     T values[kWords] = {};
     LoadWords(x + first, count - first, vectors, values);
     for (int i = 0; i < kWords; ++i) {

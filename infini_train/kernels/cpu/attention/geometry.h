@@ -6,6 +6,7 @@
 #include "infini_train/core/philox.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/kernels/cpu/gemm/pack.h"
+#include "infini_train/kernels/cpu/random_state.h"
 #include "infini_train/ops/params.h"
 
 namespace infini_train::cpu {
@@ -54,11 +55,12 @@ struct AttentionGeometry {
 template <typename T>
 void DropoutFactors(const AttentionParams& params, std::int64_t row, std::int64_t keys,
                     std::int64_t begin, std::int64_t count, T* factors, std::int64_t stride) {
+  const Generator::State state = Resolve(params.dropout_state);
   const T keep = static_cast<T>(1.0 / (1.0 - params.dropout_p));
   std::int64_t element = row * keys + begin;
   for (std::int64_t i = 0; i < count;) {
-    const auto words = Philox4x32(params.dropout_state.seed, params.dropout_state.offset,
-                                  static_cast<std::uint64_t>(element / 4));
+    const auto words =
+        Philox4x32(state.seed, state.offset, static_cast<std::uint64_t>(element / 4));
     for (std::int64_t word = element % 4; word < 4 && i < count; ++word, ++i, ++element)
       factors[i * stride] = UniformFromBits(words[word]) < params.dropout_p ? T(0) : keep;
   }
