@@ -29,6 +29,13 @@ concept ExplainsErrors = requires(rt::Error error) {
   { Runtime::ErrorDetail(error) } -> std::convertible_to<std::string>;
 };
 
+/// A runtime that sets a device up, with memory of it, when it becomes the current one:
+/// `IsInUse(device)` says whether it is set up already.
+template <typename Runtime>
+concept KnowsDevicesInUse = requires(int device) {
+  { Runtime::IsInUse(device) } -> std::same_as<bool>;
+};
+
 /// Forgets the last error of the calling thread, so that no later call is blamed for it. A failed
 /// device stays failed.
 template <typename Runtime>
@@ -59,7 +66,9 @@ void Check(rt::Error error, const char* call) {
 /// DeviceGuardImpl over `Runtime`, which is any `infini::rt::runtime::Runtime<>` or a struct
 /// derived from one that replaces some of its functions. Streams do not synchronise with the
 /// default stream; priorities are CUDA's (a smaller number is more urgent) and clamped to what the
-/// device has.
+/// device has. A device that is not in use (KnowsDevicesInUse) becomes the runtime's current one
+/// only when something is done on it: work on one device takes no memory of another that happened
+/// to be current before.
 template <rt::CoreRuntime Runtime>
 class RuntimeDeviceGuard : public DeviceGuardImpl {
  public:
@@ -70,13 +79,8 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
     return 0;
   }
 
-  void SetDevice(int index) override { Check<Runtime>(Runtime::SetDevice(index), "SetDevice"); }
-
-  int CurrentDevice() const override {
-    int index = 0;
-    Check<Runtime>(Runtime::GetDevice(&index), "GetDevice");
-    return index;
-  }
+  void SetDevice(int index) override { MakeCurrent(index); }
+  int CurrentDevice() const override { return Current(); }
 
   DeviceProperties Properties(int index) const override {
     DeviceProperties properties;
@@ -88,17 +92,20 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
       properties.warp_size = found.warp_size;
     }
     const ScopedDevice device(index);
+    UseDevice();
     Check<Runtime>(Runtime::MemGetInfo(&properties.free_memory, &properties.total_memory),
                    "MemGetInfo");
     return properties;
   }
 
   void SynchronizeDevice() override {
+    UseDevice();
     Check<Runtime>(Runtime::DeviceSynchronize(), "DeviceSynchronize");
   }
 
   void* Allocate(std::size_t bytes) override {
     void* pointer = nullptr;
+    UseDevice();
     return CheckAllocation(Runtime::Malloc(&pointer, bytes), "Malloc") ? pointer : nullptr;
   }
 
@@ -109,6 +116,7 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
   void CopyAsync(void* destination, const void* source, std::size_t bytes, CopyKind kind,
                  StreamHandle stream) override {
     if (bytes == 0) return;
+    UseDevice();
     Check<Runtime>(Runtime::MemcpyAsync(destination, source, bytes, KindOf(kind), StreamOf(stream)),
                    "MemcpyAsync");
   }
@@ -116,6 +124,7 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
   void CopyPeerAsync(void* destination, int destination_device, const void* source,
                      int source_device, std::size_t bytes, StreamHandle stream) override {
     if (bytes == 0) return;
+    UseDevice();
     if constexpr (rt::HasMemcpyPeerAsync<Runtime>) {
       Check<Runtime>(Runtime::MemcpyPeerAsync(destination, destination_device, source,
                                               source_device, bytes, StreamOf(stream)),
@@ -130,12 +139,14 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
   void FillBytesAsync(void* destination, int value, std::size_t bytes,
                       StreamHandle stream) override {
     if (bytes == 0) return;
+    UseDevice();
     Check<Runtime>(Runtime::MemsetAsync(destination, value, bytes, StreamOf(stream)),
                    "MemsetAsync");
   }
 
   void* AllocateHost(std::size_t bytes) override {
     void* pointer = nullptr;
+    UseDevice();
     return CheckAllocation(Runtime::MallocHost(&pointer, bytes), "MallocHost") ? pointer : nullptr;
   }
 
@@ -145,6 +156,7 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
 
   StreamHandle CreateStream(int priority) override {
     rt::Stream stream = nullptr;
+    UseDevice();
     if constexpr (rt::HasStreamCreateWithPriority<Runtime>) {
       Check<Runtime>(Runtime::StreamCreateWithPriority(&stream, rt::kStreamNonBlocking, priority),
                      "StreamCreateWithPriority");
@@ -162,11 +174,13 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
   }
 
   void SynchronizeStream(StreamHandle stream) override {
+    UseDevice();
     Check<Runtime>(Runtime::StreamSynchronize(StreamOf(stream)), "StreamSynchronize");
   }
 
   EventHandle CreateEvent() override {
     rt::Event event = nullptr;
+    UseDevice();
     Check<Runtime>(Runtime::EventCreate(&event), "EventCreate");
     return event;
   }
@@ -176,10 +190,12 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
   }
 
   void RecordEvent(EventHandle event, StreamHandle stream) override {
+    UseDevice();
     Check<Runtime>(Runtime::EventRecord(EventOf(event), StreamOf(stream)), "EventRecord");
   }
 
   void StreamWaitEvent(StreamHandle stream, EventHandle event) override {
+    UseDevice();
     Check<Runtime>(
         Runtime::StreamWaitEvent(StreamOf(stream), EventOf(event), rt::kEventWaitDefault),
         "StreamWaitEvent");
@@ -220,6 +236,7 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
 
   void BeginCapture(StreamHandle stream) override {
     if constexpr (rt::GraphRuntime<Runtime>) {
+      UseDevice();
       // Relaxed: the work of a capture may be the first that needs more memory, loads a module or
       // makes a library's handle. What would need the captured work's results fails in any mode.
       Check<Runtime>(Runtime::StreamBeginCapture(StreamOf(stream), rt::kStreamCaptureModeRelaxed),
@@ -245,6 +262,7 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
 
   void LaunchGraph(GraphHandle graph, StreamHandle stream) override {
     if constexpr (rt::GraphRuntime<Runtime>) {
+      UseDevice();
       Check<Runtime>(Runtime::GraphLaunch(static_cast<rt::GraphExec>(graph), StreamOf(stream)),
                      "GraphLaunch");
     } else {
@@ -265,21 +283,54 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
   static rt::Stream StreamOf(StreamHandle stream) { return static_cast<rt::Stream>(stream); }
   static rt::Event EventOf(EventHandle event) { return static_cast<rt::Event>(event); }
 
+  static constexpr int kNone = -1;
+  /// The device that is to become the runtime's current one when the calling thread uses it.
+  static inline constinit thread_local int awaited_device = kNone;
+
+  static void MakeCurrent(int index) {
+    if constexpr (KnowsDevicesInUse<Runtime>) {
+      if (!Runtime::IsInUse(index)) {
+        awaited_device = index;
+        return;
+      }
+    }
+    Check<Runtime>(Runtime::SetDevice(index), "SetDevice");
+    awaited_device = kNone;
+  }
+
+  static int Current() {
+    if (awaited_device != kNone) return awaited_device;
+    int index = 0;
+    Check<Runtime>(Runtime::GetDevice(&index), "GetDevice");
+    return index;
+  }
+
+  /// Comes before what is done on the current device.
+  static void UseDevice() {
+    if (awaited_device == kNone) [[likely]]
+      return;
+    Check<Runtime>(Runtime::SetDevice(awaited_device), "SetDevice");
+    awaited_device = kNone;
+  }
+
   /// Makes a device current for a scope.
   class ScopedDevice {
    public:
-    explicit ScopedDevice(int index) {
-      Check<Runtime>(Runtime::GetDevice(&previous_), "GetDevice");
-      Check<Runtime>(Runtime::SetDevice(index), "SetDevice");
+    explicit ScopedDevice(int index) : previous_(Current()) {
+      if (index != previous_) MakeCurrent(index);
     }
     ~ScopedDevice() {
-      if (Runtime::SetDevice(previous_) != rt::kSuccess) ForgetLastError<Runtime>();
+      try {
+        MakeCurrent(previous_);
+      } catch (const Error&) {
+        // A device that was current a moment ago is lost; the next call on it says so.
+      }
     }
     ScopedDevice(const ScopedDevice&) = delete;
     ScopedDevice& operator=(const ScopedDevice&) = delete;
 
    private:
-    int previous_ = 0;
+    const int previous_;
   };
 
   /// What a runtime without copies between devices can do: wait for the stream, then copy twice.

@@ -199,6 +199,53 @@ TEST_F(RuntimeDeviceGuardTest, CopiesBetweenDevices) {
   }
 }
 
+/// What CUDA does: a device that becomes current is set up. Counts how often.
+struct CpuThatSetsUp : Cpu {
+  static rt::Error SetDevice(int device) {
+    const rt::Error error = Cpu::SetDevice(device);
+    if (error == rt::kSuccess) in_use[device] = true;
+    return error;
+  }
+  static bool IsInUse(int device) { return device < 0 || device > 1 || in_use[device]; }
+
+  inline static bool in_use[2] = {};
+};
+
+TEST_F(RuntimeDeviceGuardTest, WorkOnOneDeviceSetsNoOtherUp) {
+  RuntimeDeviceGuard<CpuThatSetsUp> impl;
+  std::thread([&] {
+    const auto read_on = [&](int device) {
+      const int before = impl.CurrentDevice();
+      impl.SetDevice(device);
+      EXPECT_EQ(impl.CurrentDevice(), device);
+      void* memory = impl.Allocate(16);
+      impl.FillBytesAsync(memory, 1, 16, nullptr);
+      impl.SynchronizeStream(nullptr);
+      impl.Free(memory);
+      impl.Properties(device);
+      impl.SetDevice(before);
+      EXPECT_EQ(impl.CurrentDevice(), before);
+    };
+    read_on(1);
+    read_on(1);
+    EXPECT_TRUE(CpuThatSetsUp::in_use[1]);
+    EXPECT_FALSE(CpuThatSetsUp::in_use[0]) << "it was current before, and is not used";
+    EXPECT_ERROR(impl.SetDevice(2), HasSubstr("SetDevice failed"));
+    EXPECT_EQ(impl.CurrentDevice(), 0);
+    // It is current when something is done on it.
+    const std::size_t free = impl.Properties(0).free_memory;
+    constexpr std::size_t kBytes = std::size_t{1} << 20;
+    void* memory = impl.Allocate(kBytes);
+    EXPECT_TRUE(CpuThatSetsUp::in_use[0]);
+    EXPECT_EQ(impl.Properties(0).free_memory, free - kBytes);
+    impl.Free(memory);
+    read_on(1);
+    int current = -1;
+    EXPECT_EQ(Cpu::GetDevice(&current), rt::kSuccess);
+    EXPECT_EQ(current, 0) << "a device that is in use is current at once";
+  }).join();
+}
+
 TEST_F(RuntimeDeviceGuardTest, StreamsAreOrderedByEventsAlone) {
   const StreamHandle slow = guard().CreateStream(0);
   const StreamHandle fast = guard().CreateStream(-1);

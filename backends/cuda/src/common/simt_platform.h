@@ -15,6 +15,7 @@
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
+#include "primary_context.h"
 
 #define SIMT_KERNEL __global__
 #define SIMT_DEVICE __device__
@@ -341,7 +342,7 @@ inline void CheckLaunch(cudaError_t error, OpId op) {
 }
 
 /// Makes a context's device the current one for a scope: the default stream is the current
-/// device's.
+/// device's. One that was current but is not in use stays unused.
 class LaunchDevice {
  public:
   explicit LaunchDevice(const Context& context) : wanted_(context.device.index()) {
@@ -349,7 +350,7 @@ class LaunchDevice {
     if (previous_ != wanted_) CheckLaunch(cudaSetDevice(wanted_), context.op);
   }
   ~LaunchDevice() {
-    if (previous_ != wanted_) cudaSetDevice(previous_);
+    if (previous_ != wanted_ && cuda::HasPrimaryContext(previous_)) cudaSetDevice(previous_);
   }
   LaunchDevice(const LaunchDevice&) = delete;
   LaunchDevice& operator=(const LaunchDevice&) = delete;
