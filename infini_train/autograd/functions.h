@@ -239,7 +239,8 @@ INFINI_TRAIN_API std::pair<Tensor, Tensor> Sort(const Tensor& x, int dim = -1,
 /// The k largest (smallest) values along dim, sorted, and their positions.
 INFINI_TRAIN_API std::pair<Tensor, Tensor> TopK(const Tensor& x, std::int64_t k, int dim = -1,
                                                 bool largest = true);
-/// Rows of weight [V, C] for ids [..]: [.., C].
+/// Rows of weight [V, C] for ids [..]: [.., C], in autocast's type where autocast is on: what is
+/// added up along a transformer starts here.
 INFINI_TRAIN_API Tensor Embedding(const Tensor& weight, const Tensor& ids);
 
 // ---- Matrix products (in autocast's type where autocast is on) ----
@@ -248,6 +249,10 @@ INFINI_TRAIN_API Tensor Embedding(const Tensor& weight, const Tensor& ids);
 INFINI_TRAIN_API Tensor Matmul(const Tensor& a, const Tensor& b);
 /// x [.., in] @ weight [out, in]ᵀ + bias [out] (may be undefined): [.., out].
 INFINI_TRAIN_API Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+/// Linear(Gelu(Linear(x, fc_weight, fc_bias)), proj_weight, proj_bias) with the tanh approximation,
+/// which happens, forwards and backwards, on the products' way to memory.
+INFINI_TRAIN_API Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
+                                const Tensor& proj_weight, const Tensor& proj_bias);
 
 // ---- Normalisation over the last dimension ----
 

@@ -21,11 +21,13 @@ Tensor Embedding(const Tensor& weight, const Tensor& ids) {
   shape.push_back(weight.size(1));
   Tensor out = Tensor::Empty(shape, weight.dtype(), weight.device());
   Call<op::Embedding>(out, table, rows);
+  out = raw::To(std::move(out), detail::MatmulDataType("Embedding", weight, weight));
   if (autograd::ShouldRecord({&weight})) {
     autograd::Record("Embedding", {&out}, {&weight},
                      [rows = autograd::SavedTensor(rows), table_shape = weight.shape(),
                       dtype = weight.dtype()](autograd::BackwardContext& context) {
-                       const Tensor grad_out = raw::Contiguous(context.TakeGradOutput());
+                       const Tensor grad_out =
+                           raw::To(raw::Contiguous(context.TakeGradOutput()), dtype);
                        Tensor target = context.AccumulationTarget(0);
                        const bool accumulate = target.defined();
                        if (!accumulate) target = raw::Zeros(table_shape, dtype, grad_out.device());

@@ -40,58 +40,153 @@ Tensor ColumnSum(const Tensor& matrix, DataType dtype) {
   return raw::To(raw::Reshape(sum, {matrix.size(1)}), dtype);
 }
 
+void CheckLinear(std::string_view name, std::int64_t in_features, const Tensor& weight,
+                 const Tensor& bias) {
+  if (weight.rank() != 2 || in_features != weight.size(1)) {
+    throw Error(fmt::format("{}: expected x [.., in] and weight [out, in], got in = {} and {}",
+                            name, in_features, weight.shape().ToString()));
+  }
+  if (bias.defined() && !(bias.shape() == Dims{weight.size(0)})) {
+    throw Error(fmt::format("{}: expected a bias of shape [{}], got {}", name, weight.size(0),
+                            bias.shape().ToString()));
+  }
+}
+
+/// What a linear keeps of its parameters for backward.
+struct LinearParameters {
+  /// `product` is the weight in the type of the product. `keep`: whether backward needs it.
+  LinearParameters(const Tensor& weight, const Tensor& bias, const Tensor& product, bool keep)
+      : weight(keep ? SavedTensor(product) : SavedTensor()),
+        weight_dtype(weight.dtype()),
+        bias_dtype(bias.defined() ? bias.dtype() : product.dtype()) {}
+
+  SavedTensor weight;
+  DataType weight_dtype;
+  DataType bias_dtype;
+};
+
+/// Sets the gradients of a weight and its bias, inputs `index` and `index + 1` of the function,
+/// from those of the rows of x @ weight^T: grad_out^T x and the columns' sums.
+void SetParameterGrads(BackwardContext& context, int index, const LinearParameters& parameters,
+                       const Tensor& grad_out, const SavedTensor& input) {
+  const bool needs_bias = context.NeedsGrad(index + 1);
+  if (!context.NeedsGrad(index)) {
+    if (needs_bias) context.SetGrad(index + 1, ColumnSum(grad_out, parameters.bias_dtype));
+    return;
+  }
+  const Tensor x = GemmOperand(input.Unpack());
+  const Tensor grad_transposed = SwapLastTwo(grad_out);
+  const DataType dtype = grad_out.dtype();
+  Tensor grad_weight = context.AccumulationTarget(index);
+  const bool accumulate = grad_weight.defined() && detail::GemmWrites(dtype, grad_weight.dtype());
+  if (!accumulate) {
+    grad_weight = Tensor::Empty(
+        {grad_out.size(1), x.size(1)},
+        detail::GemmWrites(dtype, parameters.weight_dtype) ? parameters.weight_dtype : dtype,
+        grad_out.device());
+  }
+  if (needs_bias) {
+    const DataType sums_dtype =
+        parameters.bias_dtype == DataType::kFloat32 && dtype != DataType::kFloat64
+            ? DataType::kFloat32
+            : dtype;
+    Tensor grad_bias = Tensor::Empty({grad_out.size(1)}, sums_dtype, grad_out.device());
+    Call<op::GemmRowSums>(grad_weight, grad_bias, grad_transposed, x, accumulate);
+    context.SetGrad(index + 1, raw::To(std::move(grad_bias), parameters.bias_dtype));
+  } else {
+    Call<op::Gemm>(grad_weight, grad_transposed, x, Tensor(), accumulate);
+  }
+  if (!accumulate) {
+    context.SetGrad(index, raw::To(std::move(grad_weight), parameters.weight_dtype));
+  }
+}
+
+/// Sets the gradient of x, input 0 of the function, from that of x @ weight^T.
+void SetInputGrad(BackwardContext& context, const LinearParameters& parameters,
+                  const Tensor& grad_out, const Dims& x_shape, DataType x_dtype) {
+  const Tensor weight = GemmOperand(parameters.weight.Unpack());
+  Tensor grad_x =
+      Tensor::Empty({grad_out.size(0), weight.size(1)}, grad_out.dtype(), grad_out.device());
+  Call<op::Gemm>(grad_x, grad_out, weight, Tensor(), false);
+  context.SetGrad(0, raw::To(raw::Reshape(grad_x, x_shape), x_dtype));
+}
+
+/// x [.., in] as the rows of a product in `dtype`.
+Tensor ProductRows(const Tensor& x, DataType dtype) {
+  return GemmOperand(raw::AsMatrix(raw::To(x, dtype)));
+}
+
+Tensor ProductBias(const Tensor& bias, DataType dtype) {
+  return bias.defined() ? raw::To(bias, dtype) : Tensor();
+}
+
+/// `rows` [N, features] in the leading shape of x.
+Tensor InShapeOf(const Tensor& x, const Tensor& rows) {
+  Dims shape = x.shape();
+  shape.back() = rows.size(1);
+  return raw::Reshape(rows, shape);
+}
+
 }  // namespace
 
 Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (weight.rank() != 2 || x.rank() < 1 || x.size(-1) != weight.size(1)) {
-    throw Error(fmt::format("Linear: expected x [.., in] and weight [out, in], got {} and {}",
-                            x.shape().ToString(), weight.shape().ToString()));
-  }
-  if (bias.defined() && !(bias.shape() == Dims{weight.size(0)})) {
-    throw Error(fmt::format("Linear: expected a bias of shape [{}], got {}", weight.size(0),
-                            bias.shape().ToString()));
-  }
+  if (x.rank() < 1) throw Error("Linear: expected x [.., in], got a scalar");
+  CheckLinear("Linear", x.size(-1), weight, bias);
   const DataType dtype = detail::MatmulDataType("Linear", x, weight);
-  const Tensor compute_weight = raw::To(weight, dtype);
-  const Tensor matrix = raw::AsMatrix(raw::To(x, dtype));
-  Dims shape = x.shape();
-  shape.back() = weight.size(0);
-  Tensor out = Tensor::Empty({matrix.size(0), weight.size(0)}, dtype, x.device());
-  Call<op::Gemm>(out, GemmOperand(matrix), SwapLastTwo(GemmOperand(compute_weight)),
-                 bias.defined() ? raw::To(bias, dtype) : Tensor(), false);
-  Tensor result = raw::Reshape(out, shape);
+  const Tensor product_weight = raw::To(weight, dtype);
+  const Tensor rows = ProductRows(x, dtype);
+  Tensor out = Tensor::Empty({rows.size(0), weight.size(0)}, dtype, x.device());
+  Call<op::Gemm>(out, rows, SwapLastTwo(GemmOperand(product_weight)), ProductBias(bias, dtype),
+                 false);
+  Tensor result = InShapeOf(x, out);
   if (ShouldRecord({&x, &weight, &bias})) {
-    const bool weight_needs_grad = weight.requires_grad();
     Record("Linear", {&result}, {&x, &weight, &bias},
-           [matrix = weight_needs_grad ? SavedTensor(matrix) : SavedTensor(),
-            weight = x.requires_grad() ? SavedTensor(compute_weight) : SavedTensor(),
-            x_shape = x.shape(), x_dtype = x.dtype(), weight_dtype = weight.dtype(),
-            bias_dtype = bias.defined() ? bias.dtype() : dtype](BackwardContext& context) {
+           [input = weight.requires_grad() ? SavedTensor(rows) : SavedTensor(),
+            parameters = LinearParameters(weight, bias, product_weight, x.requires_grad()),
+            x_shape = x.shape(), x_dtype = x.dtype()](BackwardContext& context) {
              const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
-             if (context.NeedsGrad(1)) {
-               const Tensor input = GemmOperand(matrix.Unpack());
-               const Tensor grad_transposed = SwapLastTwo(grad_out);
-               Tensor grad_weight = context.AccumulationTarget(1);
-               const bool accumulate = grad_weight.defined() &&
-                                       detail::GemmWrites(grad_out.dtype(), grad_weight.dtype());
-               if (!accumulate) {
-                 grad_weight = Tensor::Empty({grad_out.size(1), input.size(1)},
-                                             detail::GemmWrites(grad_out.dtype(), weight_dtype)
-                                                 ? weight_dtype
-                                                 : grad_out.dtype(),
-                                             grad_out.device());
-               }
-               Call<op::Gemm>(grad_weight, grad_transposed, input, Tensor(), accumulate);
-               if (!accumulate) context.SetGrad(1, raw::To(std::move(grad_weight), weight_dtype));
-             }
-             if (context.NeedsGrad(2)) context.SetGrad(2, ColumnSum(grad_out, bias_dtype));
+             SetParameterGrads(context, 1, parameters, grad_out, input);
              if (context.NeedsGrad(0)) {
-               const Tensor compute_weight = GemmOperand(weight.Unpack());
-               Tensor grad_x = Tensor::Empty({grad_out.size(0), compute_weight.size(1)},
-                                             grad_out.dtype(), grad_out.device());
-               Call<op::Gemm>(grad_x, grad_out, compute_weight, Tensor(), false);
-               context.SetGrad(0, raw::To(raw::Reshape(grad_x, x_shape), x_dtype));
+               SetInputGrad(context, parameters, grad_out, x_shape, x_dtype);
              }
+           });
+  }
+  return result;
+}
+
+Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
+               const Tensor& proj_weight, const Tensor& proj_bias) {
+  if (x.rank() < 1) throw Error("GeluMlp: expected x [.., in], got a scalar");
+  CheckLinear("GeluMlp", x.size(-1), fc_weight, fc_bias);
+  CheckLinear("GeluMlp", fc_weight.size(0), proj_weight, proj_bias);
+  const DataType dtype = PromoteTypes(detail::MatmulDataType("GeluMlp", x, fc_weight),
+                                      detail::MatmulDataType("GeluMlp", x, proj_weight));
+  const Tensor fc = raw::To(fc_weight, dtype);
+  const Tensor proj = raw::To(proj_weight, dtype);
+  const Tensor rows = ProductRows(x, dtype);
+  Tensor pre = Tensor::Empty({rows.size(0), fc.size(0)}, dtype, x.device());
+  Tensor hidden = Tensor::EmptyLike(pre);
+  Call<op::GemmGelu>(hidden, pre, rows, SwapLastTwo(GemmOperand(fc)), ProductBias(fc_bias, dtype));
+  Tensor out = Tensor::Empty({rows.size(0), proj.size(0)}, dtype, x.device());
+  Call<op::Gemm>(out, hidden, SwapLastTwo(GemmOperand(proj)), ProductBias(proj_bias, dtype), false);
+  Tensor result = InShapeOf(x, out);
+  if (ShouldRecord({&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias})) {
+    Record("GeluMlp", {&result}, {&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias},
+           [input = fc_weight.requires_grad() ? SavedTensor(rows) : SavedTensor(),
+            pre = SavedTensor(pre),
+            hidden = proj_weight.requires_grad() ? SavedTensor(hidden) : SavedTensor(),
+            fc = LinearParameters(fc_weight, fc_bias, fc, x.requires_grad()),
+            proj = LinearParameters(proj_weight, proj_bias, proj, true), x_shape = x.shape(),
+            x_dtype = x.dtype()](BackwardContext& context) {
+             const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
+             SetParameterGrads(context, 3, proj, grad_out, hidden);
+             if (!context.NeedsGrad(0) && !context.NeedsGrad(1) && !context.NeedsGrad(2)) return;
+             const Tensor pre_values = pre.Unpack();
+             Tensor grad_pre = Tensor::EmptyLike(pre_values);
+             Call<op::GemmGeluBackward>(grad_pre, grad_out, GemmOperand(proj.weight.Unpack()),
+                                        pre_values);
+             SetParameterGrads(context, 1, fc, grad_pre, input);
+             if (context.NeedsGrad(0)) SetInputGrad(context, fc, grad_pre, x_shape, x_dtype);
            });
   }
   return result;

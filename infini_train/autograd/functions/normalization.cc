@@ -90,10 +90,11 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
     const Tensor rows = saved_rows.Unpack();
     const Tensor scale = saved_scale.Unpack();
     const Tensor rstd = saved_rstd.Unpack();
-    const auto zeros_if_undefined = [&](Tensor grad) {
-      return grad.defined() ? AsRows(grad) : raw::Zeros(rows.shape(), rows.dtype(), rows.device());
-    };
-    const Tensor grad_out = zeros_if_undefined(context.TakeGradOutput(adds ? 1 : 0));
+    Tensor grad_out = context.TakeGradOutput(adds ? 1 : 0);
+    grad_out = grad_out.defined() ? AsRows(grad_out)
+                                  : raw::Zeros(rows.shape(), rows.dtype(), rows.device());
+    Tensor grad_sum = adds ? context.TakeGradOutput(0) : Tensor();
+    if (grad_sum.defined()) grad_sum = AsRows(grad_sum);
     Tensor grad_x = Tensor::EmptyLike(rows);
     Tensor grad_weight = context.NeedsGrad(2) ? Tensor::EmptyLike(scale) : Tensor();
     // Without a weight the bias's gradient still comes in x's type.
@@ -101,14 +102,13 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
     Tensor grad_bias = context.NeedsGrad(3)
                            ? Tensor::Empty({rows.size(1)}, parameter_dtype, rows.device())
                            : Tensor();
-    const Tensor grad_sum = adds ? zeros_if_undefined(context.TakeGradOutput(0)) : Tensor();
-    if (is_layer && adds) {
+    if (is_layer && grad_sum.defined()) {
       Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, grad_out, grad_sum, rows,
                                      scale, saved_mean.Unpack(), rstd);
     } else if (is_layer) {
       Call<op::LayerNormBackward>(grad_x, grad_weight, grad_bias, grad_out, rows, scale,
                                   saved_mean.Unpack(), rstd);
-    } else if (adds) {
+    } else if (grad_sum.defined()) {
       Call<op::AddRmsNormBackward>(grad_x, grad_weight, grad_out, grad_sum, rows, scale, rstd);
     } else {
       Call<op::RmsNormBackward>(grad_x, grad_weight, grad_out, rows, scale, rstd);
