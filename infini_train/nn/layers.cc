@@ -30,6 +30,13 @@ Tensor Embedding::Forward(const Tensor& ids, const ForwardContext&) {
   return infini_train::Embedding(weight_, ids);
 }
 
+std::pair<Tensor, Tensor> Norm::AddThenNormalize(const Tensor& x, const Tensor& branch,
+                                                 const ForwardContext& context) {
+  if (!HasForwardHooks()) return FusedAddThenNormalize(x, branch);
+  const Tensor sum = x + branch;
+  return {sum, (*this)(sum, context)};
+}
+
 LayerNorm::LayerNorm(std::int64_t hidden_size, double eps, bool bias, TensorOptions options)
     : eps_(eps) {
   weight_ =
@@ -43,6 +50,10 @@ Tensor LayerNorm::Forward(const Tensor& x, const ForwardContext&) {
   return infini_train::LayerNorm(x, weight_, bias_, eps_);
 }
 
+std::pair<Tensor, Tensor> LayerNorm::FusedAddThenNormalize(const Tensor& x, const Tensor& branch) {
+  return AddLayerNorm(x, branch, weight_, bias_, eps_);
+}
+
 RmsNorm::RmsNorm(std::int64_t hidden_size, double eps, TensorOptions options) : eps_(eps) {
   weight_ =
       RegisterParameter("weight", Tensor::Empty({hidden_size}, options.dtype, options.device));
@@ -50,6 +61,10 @@ RmsNorm::RmsNorm(std::int64_t hidden_size, double eps, TensorOptions options) : 
 
 Tensor RmsNorm::Forward(const Tensor& x, const ForwardContext&) {
   return infini_train::RmsNorm(x, weight_, eps_);
+}
+
+std::pair<Tensor, Tensor> RmsNorm::FusedAddThenNormalize(const Tensor& x, const Tensor& branch) {
+  return AddRmsNorm(x, branch, weight_, eps_);
 }
 
 Dropout::Dropout(double p) {

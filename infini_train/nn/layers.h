@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "infini_train/core/api.h"
 #include "infini_train/core/device/device.h"
@@ -49,13 +50,26 @@ class INFINI_TRAIN_API Embedding : public Module {
   Tensor weight_;
 };
 
+/// A normalisation over the last dimension.
+class INFINI_TRAIN_API Norm : public Module {
+ public:
+  /// {sum, normalised sum} of sum = x + branch; one pass over memory where no hooks watch.
+  std::pair<Tensor, Tensor> AddThenNormalize(const Tensor& x, const Tensor& branch,
+                                             const ForwardContext& context);
+
+ protected:
+  virtual std::pair<Tensor, Tensor> FusedAddThenNormalize(const Tensor& x,
+                                                          const Tensor& branch) = 0;
+};
+
 /// LayerNorm over the last dimension, with weight and (optional) bias.
-class INFINI_TRAIN_API LayerNorm : public Module {
+class INFINI_TRAIN_API LayerNorm : public Norm {
  public:
   LayerNorm(std::int64_t hidden_size, double eps, bool bias = true, TensorOptions options = {});
 
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
+  std::pair<Tensor, Tensor> FusedAddThenNormalize(const Tensor& x, const Tensor& branch) override;
 
  private:
   Tensor weight_;
@@ -64,12 +78,13 @@ class INFINI_TRAIN_API LayerNorm : public Module {
 };
 
 /// RMSNorm over the last dimension, with weight.
-class INFINI_TRAIN_API RmsNorm : public Module {
+class INFINI_TRAIN_API RmsNorm : public Norm {
  public:
   RmsNorm(std::int64_t hidden_size, double eps, TensorOptions options = {});
 
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
+  std::pair<Tensor, Tensor> FusedAddThenNormalize(const Tensor& x, const Tensor& branch) override;
 
  private:
   Tensor weight_;

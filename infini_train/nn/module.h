@@ -70,6 +70,8 @@ class INFINI_TRAIN_API Module {
   /// Called after Forward; a defined result replaces the output.
   int RegisterForwardHook(ForwardHook hook);
   void RemoveHook(int id);
+  /// Whether somebody watches Forward: then no caller may fuse this module with its neighbours.
+  bool HasForwardHooks() const { return !forward_pre_hooks_.empty() || !forward_hooks_.empty(); }
 
  protected:
   /// Shapes as the derived class says.

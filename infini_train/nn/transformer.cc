@@ -17,7 +17,7 @@
 namespace infini_train::nn {
 namespace {
 
-std::shared_ptr<Module> MakeNorm(const TransformerConfig& config, TensorOptions options) {
+std::shared_ptr<Norm> MakeNorm(const TransformerConfig& config, TensorOptions options) {
   if (config.norm == NormType::kLayerNorm) {
     return std::make_shared<LayerNorm>(config.hidden_size, config.norm_eps, true, options);
   }
@@ -112,6 +112,11 @@ Mlp::Mlp(const TransformerConfig& config, TensorOptions options) : activation_(c
 }
 
 Tensor Mlp::Forward(const Tensor& x, const ForwardContext& context) {
+  if (activation_ == Activation::kGeluTanh && !c_fc_->HasForwardHooks() &&
+      !c_proj_->HasForwardHooks()) {
+    return (*dropout_)(
+        GeluMlp(x, c_fc_->weight(), c_fc_->bias(), c_proj_->weight(), c_proj_->bias()), context);
+  }
   Tensor hidden = (*c_fc_)(x, context);
   switch (activation_) {
     case Activation::kGelu:
@@ -130,6 +135,16 @@ Tensor Mlp::Forward(const Tensor& x, const ForwardContext& context) {
   return (*dropout_)((*c_proj_)(hidden, context), context);
 }
 
+Tensor ResidualStream::Sum() const {
+  return branch.defined() ? x + branch : x;
+}
+
+std::pair<Tensor, Tensor> ResidualStream::Normalize(Norm& norm,
+                                                    const ForwardContext& context) const {
+  if (branch.defined()) return norm.AddThenNormalize(x, branch, context);
+  return {x, norm(x, context)};
+}
+
 TransformerBlock::TransformerBlock(const TransformerConfig& config, std::int64_t layer_index,
                                    std::shared_ptr<const RotaryTable> rotary,
                                    TensorOptions options) {
@@ -138,6 +153,15 @@ TransformerBlock::TransformerBlock(const TransformerConfig& config, std::int64_t
                                                                        std::move(rotary), options));
   ln_2_ = RegisterModule("ln_2", MakeNorm(config, options));
   mlp_ = RegisterModule("mlp", std::make_shared<Mlp>(config, options));
+}
+
+ResidualStream TransformerBlock::Continue(const ResidualStream& stream,
+                                          const ForwardContext& context) {
+  if (HasForwardHooks()) return {(*this)(stream.Sum(), context), {}};
+  const auto [x, normalized] = stream.Normalize(*ln_1_, context);
+  const auto [middle, middle_normalized] =
+      ln_2_->AddThenNormalize(x, (*attn_)(normalized, context), context);
+  return {middle, (*mlp_)(middle_normalized, context)};
 }
 
 Tensor TransformerBlock::Forward(const Tensor& x, const ForwardContext& context) {
@@ -213,11 +237,12 @@ void Transformer::set_activation_checkpointing(ActivationCheckpointing value) {
   checkpointing_ = value;
 }
 
-Tensor Transformer::RunBlocks(Tensor x, const ForwardContext& context) {
+ResidualStream Transformer::RunBlocks(Tensor x, const ForwardContext& context) {
   const auto run = [this, context](Tensor value, std::size_t begin, std::size_t end) {
+    ResidualStream stream{std::move(value), {}};
     for (std::size_t i = begin; i < end; ++i)
-      value = (*blocks_[i])(value, context);
-    return value;
+      stream = blocks_[i]->Continue(stream, context);
+    return stream;
   };
   using Method = ActivationCheckpointing::Method;
   if (checkpointing_.method == Method::kNone || !autograd::GradEnabled()) {
@@ -232,7 +257,7 @@ Tensor Transformer::RunBlocks(Tensor x, const ForwardContext& context) {
     const std::size_t end = std::min(begin + group, checkpointed);
     // By value: it runs again in backward, when this pass is over.
     const auto function = [run, begin, end](const std::vector<Tensor>& inputs) {
-      return std::vector<Tensor>{run(inputs[0], begin, end)};
+      return std::vector<Tensor>{run(inputs[0], begin, end).Sum()};
     };
     x = Checkpoint(function, {x})[0];
   }
@@ -253,11 +278,13 @@ Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& contex
   }
   Tensor x = (*wte_)(ids, pass);
   if (wpe_) {
-    x = x + Slice(wpe_->weight(), 0, pass.position_offset, pass.position_offset + tokens);
+    const Tensor positions =
+        Slice(wpe_->weight(), 0, pass.position_offset, pass.position_offset + tokens);
+    x = x + To(positions, x.dtype());
   }
-  x = RunBlocks((*drop_)(x, pass), pass);
+  const ResidualStream stream = RunBlocks((*drop_)(x, pass), pass);
   if (pass.cache != nullptr) pass.cache->Advance(tokens);
-  return (*ln_f_)(x, pass);
+  return stream.Normalize(*ln_f_, pass).second;
 }
 
 Tensor Transformer::Forward(const Tensor& ids, const ForwardContext& context) {

@@ -63,6 +63,16 @@ class INFINI_TRAIN_API Mlp : public Module {
   std::shared_ptr<Dropout> dropout_;
 };
 
+/// x + branch, whose sum is put off until a norm can make it on its way.
+struct ResidualStream {
+  Tensor x;
+  Tensor branch;  ///< undefined: nothing to add
+
+  Tensor Sum() const;
+  /// {Sum(), norm of it}.
+  std::pair<Tensor, Tensor> Normalize(Norm& norm, const ForwardContext& context) const;
+};
+
 class INFINI_TRAIN_API TransformerBlock : public Module {
  public:
   TransformerBlock(const TransformerConfig& config, std::int64_t layer_index,
@@ -71,13 +81,16 @@ class INFINI_TRAIN_API TransformerBlock : public Module {
   const CausalSelfAttention& attention() const { return *attn_; }
   const Mlp& mlp() const { return *mlp_; }
 
+  /// Forward of the stream's sum, with sums and norms in one pass.
+  ResidualStream Continue(const ResidualStream& stream, const ForwardContext& context);
+
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
 
  private:
-  std::shared_ptr<Module> ln_1_;
+  std::shared_ptr<Norm> ln_1_;
   std::shared_ptr<CausalSelfAttention> attn_;
-  std::shared_ptr<Module> ln_2_;
+  std::shared_ptr<Norm> ln_2_;
   std::shared_ptr<Mlp> mlp_;
 };
 
@@ -127,7 +140,7 @@ class INFINI_TRAIN_API Transformer : public Module {
   Tensor Forward(const Tensor& ids, const ForwardContext& context) override;
 
  private:
-  Tensor RunBlocks(Tensor x, const ForwardContext& context);
+  ResidualStream RunBlocks(Tensor x, const ForwardContext& context);
 
   TransformerConfig config_;
   ActivationCheckpointing checkpointing_;
@@ -135,7 +148,7 @@ class INFINI_TRAIN_API Transformer : public Module {
   std::shared_ptr<Embedding> wpe_;
   std::shared_ptr<Dropout> drop_;
   std::vector<std::shared_ptr<TransformerBlock>> blocks_;
-  std::shared_ptr<Module> ln_f_;
+  std::shared_ptr<Norm> ln_f_;
   std::shared_ptr<Linear> lm_head_;
 };
 
