@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "infini_train/core/device/allocator.h"
+#include "infini_train/core/device/graph.h"
+#include "infini_train/core/tensor.h"
 #include "tests/runtime/runtime_test.h"
 
 namespace infini_train::test {
@@ -59,6 +61,67 @@ TEST_P(RuntimeAllocatorTest, StatisticsFollow) {
   EXPECT_EQ(after.allocated, before.allocated);
   EXPECT_EQ(after.reserved, before.reserved);
   EXPECT_EQ(after.peak_allocated, during.allocated);
+}
+
+TEST_P(RuntimeAllocatorTest, ItsFiguresAreTheDriversWithinFivePercent) {
+  if (device().is_cpu()) GTEST_SKIP() << "the host's memory is everybody's";
+  const auto free_memory = [] { return impl().Properties(device().index()).free_memory; };
+  const std::size_t free_before = free_memory();
+  const std::size_t reserved_before = allocator::Stats(device()).reserved;
+  allocator::ResetPeakStats(device());
+  std::vector<void*> blocks;
+  for (const std::size_t bytes : {1000ul, 100'000ul, 3 * kMiB, 60 * kMiB + 1, 100 * kMiB, 7 * kMiB})
+    blocks.push_back(Allocate(bytes));
+  const auto taken = static_cast<double>(free_before - free_memory());
+  const MemoryStats stats = allocator::Stats(device());
+  EXPECT_NEAR(static_cast<double>(stats.reserved - reserved_before), taken, 0.05 * taken);
+  EXPECT_EQ(stats.peak_reserved, stats.reserved);
+  for (void* block : blocks)
+    Free(block);
+  allocator::EmptyCache(device());
+  EXPECT_NEAR(static_cast<double>(free_memory()), static_cast<double>(free_before), 0.05 * taken);
+}
+
+TEST_P(RuntimeAllocatorTest, WorkOnOneDeviceTakesNothingOfTheOthers) {
+  const int devices = impl().DeviceCount();
+  if (devices < 2) GTEST_SKIP() << "there is one device";
+  const Device used(device().type(), devices - 1);
+  const auto others = [&] {
+    std::vector<std::size_t> taken;
+    for (int i = 0; i < devices - 1; ++i) {
+      taken.push_back(impl().Properties(i).free_memory);
+      taken.push_back(allocator::Stats(Device(device().type(), i)).reserved);
+    }
+    return taken;
+  };
+  const std::vector<std::size_t> before = others();
+  std::vector<std::size_t> during;
+  std::thread([&] {  // A device that it does not use is current on this thread.
+    const Tensor x = Tensor::Empty({1 << 20}, DataType::kUInt8, used);
+    const Tensor y = Tensor::Empty({1 << 20}, DataType::kUInt8, used);
+    x.CopyFromHost(Bytes(1 << 20, 7).data(), 1 << 20);
+    const auto copy = [&] {
+      const Tensor between = Tensor::Empty({1 << 20}, DataType::kUInt8, used);
+      const StreamHandle stream = CurrentStream(used);
+      impl().CopyAsync(between.raw_data(), x.raw_data(), 1 << 20, CopyKind::kDeviceToDevice,
+                       stream);
+      impl().CopyAsync(y.raw_data(), between.raw_data(), 1 << 20, CopyKind::kDeviceToDevice,
+                       stream);
+    };
+    if (DeviceGraph::IsSupported(used)) {
+      DeviceGraph graph(used, copy);
+      graph.Launch();
+      during = others();
+    } else {
+      const DeviceGuard guard(used);
+      copy();
+    }
+    EXPECT_TRUE(y.ToVector<std::uint8_t>() == Bytes(1 << 20, 7));
+    EXPECT_EQ(impl().CurrentDevice(), 0);
+  })
+      .join();
+  EXPECT_TRUE(during.empty() || during == before);
+  EXPECT_EQ(others(), before);
 }
 
 TEST_P(RuntimeAllocatorTest, BlocksOfAStreamAreReusedInItsOrder) {
