@@ -122,6 +122,8 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
   flags.Add(
       "dtype", o.dtype,
       "float32, or bfloat16 for matrix products in bfloat16 (autocast; parameters stay float32)");
+  flags.Add("matmul_precision", o.matmul_precision,
+            "of float32 matrix products: fp64, fp32, tf32 or bf16; fp8: linears of blocks in FP8");
   flags.Add("dropout", o.dropout, "sets all dropout probabilities; negative keeps the model's own");
   flags.Add("seed", o.seed, "of initial weights, data order and dropout");
   flags.Add("num_threads", o.num_threads, "CPU threads; 0 for all");

@@ -16,6 +16,7 @@
 #include "infini_train/core/error.h"
 #include "infini_train/data/data_loader.h"
 #include "infini_train/models/model.h"
+#include "infini_train/ops/matmul_precision.h"
 #include "infini_train/optim/lr_scheduler.h"
 #include "infini_train/optim/optimizer.h"
 #include "infini_train/trainer/diagnose.h"
@@ -100,6 +101,7 @@ Trainer::Trainer(const TrainOptions& options, std::FILE* out)
       accumulation_steps_(CheckTrainOptions(options)),
       schedule_(MakeSchedule(options)) {
   ApplyNumThreads(options_.num_threads);
+  SetMatmulPrecision(ParseMatmulPrecision(options_.matmul_precision));
   ManualSeed(options_.seed);
 
   std::vector<std::filesystem::path> tokenizer_folders;

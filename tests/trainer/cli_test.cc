@@ -203,6 +203,8 @@ TEST_F(TrainCommandTest, NumbersOutOfRangeAreRefused) {
   ExpectTrainRefused({"--lr_decay_style", "sine"}, {"'sine' is no learning-rate decay style"});
   ExpectTrainRefused({"--optimizer", "lion"}, {"optimizer: expected adamw or sgd, got lion"});
   ExpectTrainRefused({"--dtype", "float16"}, {"dtype: expected float32 or bfloat16, got float16"});
+  ExpectTrainRefused({"--matmul_precision", "fp16"},
+                     {"matmul precision: expected fp64, fp32, tf32, bf16 or fp8, found 'fp16'"});
   ExpectTrainRefused({"--device", "tpu"}, {"tpu"});
   ExpectTrainRefused({"--device", "cpu:1"}, {"cpu:1"});
   ExpectTrainRefused({"--save_interval", "2"}, {"save_interval: expected --save"});
