@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "infini_train/core/device/device.h"
+#include "kernels/gemm_problem.h"
+
+namespace infini_train::cuda {
+
+/// Runs a product by cuBLASLt on a stream of `device`, which is the current one. False, with
+/// nothing done, where the library has no algorithm for it.
+///
+/// The algorithm for a problem is chosen once in a process and device, and kept: the same call
+/// gives the same bits. It is the one that the file of choices names (gemm_choices.h); or the
+/// fastest of those that the library proposes, timed on the stream, where the product is large
+/// enough for that to matter, the stream is not captured, and, while results have to be the same in
+/// every process (IsDeterministic), the choice can be kept in the file; or the library's first
+/// proposal.
+bool Multiply(Device device, cudaStream_t stream, const GemmProblem& problem);
+
+}  // namespace infini_train::cuda
