@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -83,11 +84,19 @@ struct Algorithm {
   std::size_t workspace;
 };
 
+/// Stands for the alternative to a product in the file of choices.
+constexpr Algorithm kAlternative = {};
+
+bool IsAlternative(const cublasLtMatmulAlgo_t& algorithm) {
+  return std::equal(std::begin(algorithm.data), std::end(algorithm.data),
+                    std::begin(kAlternative.algorithm.data));
+}
+
 /// How a thread runs the products of one key.
 struct Plan {
   cublasLtHandle_t handle;
   Description description;
-  std::optional<Algorithm> algorithm;  // none: the library has none
+  std::optional<Algorithm> algorithm;  // none: the library has none that is worth it
 
   /// `out` is written; the former out is read from the problem's own.
   cublasStatus_t Run(const Algorithm& choice, const GemmProblem& problem, void* out,
@@ -162,7 +171,7 @@ std::size_t SizeOf(cudaDataType_t type) {
 /// The fastest proposal for a large product. Writes what the call itself will write again, but not
 /// to an out that it adds to.
 std::optional<Algorithm> Search(Plan& plan, const GemmProblem& problem, Device device,
-                                cudaStream_t stream) {
+                                cudaStream_t stream, const std::function<void()>& alternative) {
   const std::vector<Algorithm> proposals = Propose(plan, problem, kMaxCandidates);
   if (proposals.empty()) return std::nullopt;
   std::size_t workspace_bytes = 0;
@@ -179,11 +188,21 @@ std::optional<Algorithm> Search(Plan& plan, const GemmProblem& problem, Device d
     return proposals[0];  // No memory to try them in.
   }
   void* const written = problem.accumulate ? scratch.raw_data() : out.data;
-  const auto fastest = FindFastest(stream, proposals.size(), [&](std::size_t i) {
-    return plan.Run(proposals[i], problem, written, DataOf(workspace), stream) ==
-           CUBLAS_STATUS_SUCCESS;
-  });
-  return fastest ? std::optional(proposals[*fastest]) : std::nullopt;
+  const auto enqueue = [&](std::size_t i) {
+    if (i < proposals.size()) {
+      return plan.Run(proposals[i], problem, written, DataOf(workspace), stream) ==
+             CUBLAS_STATUS_SUCCESS;
+    }
+    try {
+      alternative();
+      return true;
+    } catch (const Error&) {
+      return false;  // No memory to try it in.
+    }
+  };
+  const auto fastest = FindFastest(stream, proposals.size() + (alternative ? 1 : 0), enqueue);
+  if (!fastest) return std::nullopt;
+  return *fastest < proposals.size() ? proposals[*fastest] : kAlternative;
 }
 
 /// What all threads share of a device.
@@ -194,12 +213,16 @@ class Library {
     Check(cublasLtCreate(&handle_), "cublasLtCreate");
   }
 
-  Plan MakePlan(const GemmProblem& problem, const GemmProblem::Key& key, cudaStream_t stream) {
+  Plan MakePlan(const GemmProblem& problem, const GemmProblem::Key& key, cudaStream_t stream,
+                const std::function<void()>& alternative) {
     Plan plan{handle_, Description(problem), std::nullopt};
     const std::lock_guard lock(mutex_);
-    const auto [place, is_new] = algorithms_.try_emplace(key);
-    if (is_new) place->second = Choose(plan, problem, key, stream);
-    plan.algorithm = place->second;
+    if (const auto known = algorithms_.find(key); known != algorithms_.end()) {
+      plan.algorithm = known->second;
+    } else {
+      plan.algorithm = Choose(plan, problem, key, stream, alternative);
+      algorithms_.emplace(key, plan.algorithm);
+    }
     return plan;
   }
 
@@ -211,9 +234,11 @@ class Library {
 
  private:
   std::optional<Algorithm> Choose(Plan& plan, const GemmProblem& problem,
-                                  const GemmProblem::Key& key, cudaStream_t stream) const {
+                                  const GemmProblem::Key& key, cudaStream_t stream,
+                                  const std::function<void()>& alternative) const {
     GemmChoices& choices = GemmChoices::Get();
     if (const auto known = choices.Find(name_, key)) {
+      if (IsAlternative(*known) && alternative) return std::nullopt;
       if (const auto accepted = Accept(plan, *known)) return accepted;
       choices.Drop(name_, key);
     }
@@ -221,10 +246,10 @@ class Library {
                           (choices.has_file() || !IsDeterministic()) &&
                           !GetDeviceGuardImpl(device_.type()).IsCapturing(stream);
     if (worth_it) {
-      const auto found = Search(plan, problem, device_, stream);
+      const auto found = Search(plan, problem, device_, stream, alternative);
       if (!found) return std::nullopt;
-      const auto kept = Accept(plan, choices.Keep(name_, key, found->algorithm));
-      return kept ? kept : found;
+      const cublasLtMatmulAlgo_t kept = choices.Keep(name_, key, found->algorithm);
+      return IsAlternative(kept) ? std::nullopt : Accept(plan, kept);
     }
     const std::vector<Algorithm> proposals = Propose(plan, problem, 1);
     return proposals.empty() ? std::nullopt : std::optional(proposals[0]);
@@ -233,7 +258,7 @@ class Library {
   Device device_;
   std::string name_;
   cublasLtHandle_t handle_ = nullptr;
-  std::mutex mutex_;
+  std::recursive_mutex mutex_;  // An alternative that is tried may consist of products, too.
   std::unordered_map<GemmProblem::Key, std::optional<Algorithm>, GemmKeyHash> algorithms_;
 };
 
@@ -248,7 +273,8 @@ Library& LibraryOf(Device device) {
 
 }  // namespace
 
-bool Multiply(Device device, cudaStream_t stream, const GemmProblem& problem) {
+bool Multiply(Device device, cudaStream_t stream, const GemmProblem& problem,
+              const std::function<void()>& alternative) {
   // A thread has plans of its own, so that it can set their addresses without asking others.
   using Plans = std::unordered_map<GemmProblem::Key, Plan, GemmKeyHash>;
   static thread_local std::array<Plans, kMaxDevicesPerType> plans_of_devices;
@@ -258,7 +284,8 @@ bool Multiply(Device device, cudaStream_t stream, const GemmProblem& problem) {
   if (place == plans.end()) {
     constexpr std::size_t kMaxPlans = 4096;
     if (plans.size() >= kMaxPlans) plans.clear();
-    place = plans.emplace(key, LibraryOf(device).MakePlan(problem, key, stream)).first;
+    const Plan made = LibraryOf(device).MakePlan(problem, key, stream, alternative);
+    place = plans.emplace(key, made).first;
   }
   Plan& plan = place->second;
   if (!plan.algorithm) return false;

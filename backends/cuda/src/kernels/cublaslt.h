@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <functional>
+
 #include "infini_train/core/device/device.h"
 #include "kernels/gemm_problem.h"
 
@@ -16,6 +18,10 @@ namespace infini_train::cuda {
 /// enough for that to matter, the stream is not captured, and, while results have to be the same in
 /// every process (IsDeterministic), the choice can be kept in the file; or the library's first
 /// proposal.
-bool Multiply(Device device, cudaStream_t stream, const GemmProblem& problem);
+///
+/// `alternative` enqueues other work for what the problem writes, without adding to it: where it is
+/// the fastest of those that were timed, the answer is false from then on. It may call Multiply.
+bool Multiply(Device device, cudaStream_t stream, const GemmProblem& problem,
+              const std::function<void()>& alternative = {});
 
 }  // namespace infini_train::cuda

@@ -2,6 +2,7 @@
 // other ops, or left to the portable kernel.
 #include "backends/simt/kernels/gemm/gemm.h"
 
+#include <functional>
 #include <optional>
 
 #include "infini_train/core/dtype.h"
@@ -16,9 +17,10 @@ namespace {
 using cuda::AlignmentOf;
 using cuda::GemmProblem;
 
-bool Multiply(const Context& context, const GemmProblem& problem) {
+bool Multiply(const Context& context, const GemmProblem& problem,
+              const std::function<void()>& alternative = {}) {
   const detail::LaunchDevice device(context);
-  return cuda::Multiply(context.device, context.stream, problem);
+  return cuda::Multiply(context.device, context.stream, problem, alternative);
 }
 
 void Gemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
@@ -63,13 +65,15 @@ void GemmGelu(const Context& context, Tensor& out, Tensor& pre, const Tensor& a,
       problem.reset();
     }
   }
-  if (!problem || !Multiply(context, *problem)) ComposeGemmGelu(out, pre, a, b, bias);
+  const auto compose = [&] { ComposeGemmGelu(out, pre, a, b, bias); };
+  if (!problem || !Multiply(context, *problem, std::ref(compose))) compose();
 }
 
 void GemmGeluBackward(const Context& context, Tensor& out, const Tensor& a, const Tensor& b,
                       const Tensor& pre) {
   const auto problem = WithAuxiliary(out, a, b, pre, CUBLASLT_EPILOGUE_DGELU);
-  if (!problem || !Multiply(context, *problem)) ComposeGemmGeluBackward(out, a, b, pre);
+  const auto compose = [&] { ComposeGemmGeluBackward(out, a, b, pre); };
+  if (!problem || !Multiply(context, *problem, std::ref(compose))) compose();
 }
 
 /// Sums of a's rows are sums over the depth of the product, which cuBLASLt writes beside it in
@@ -93,7 +97,12 @@ std::optional<GemmProblem> WithRowSums(const Tensor& out, const Tensor& row_sums
 void GemmRowSums(const Context& context, Tensor& out, Tensor& row_sums, const Tensor& a,
                  const Tensor& b, bool accumulate) {
   const auto problem = WithRowSums(out, row_sums, a, b, accumulate);
-  if (!problem || !Multiply(context, *problem)) ComposeGemmRowSums(out, row_sums, a, b, accumulate);
+  const auto try_composed = [&] {
+    Tensor result = accumulate ? Tensor::EmptyLike(out) : out;
+    ComposeGemmRowSums(result, row_sums, a, b, accumulate);
+  };
+  if (!problem || !Multiply(context, *problem, std::ref(try_composed)))
+    ComposeGemmRowSums(out, row_sums, a, b, accumulate);
 }
 
 }  // namespace

@@ -77,11 +77,11 @@ bool Merge(std::string_view text, std::map<std::string, std::string>& lines) {
 }  // namespace
 
 GemmChoices& GemmChoices::Get() {
-  static GemmChoices& choices = *new GemmChoices;
+  static GemmChoices& choices = *new GemmChoices(PathFromEnvironment());
   return choices;
 }
 
-GemmChoices::GemmChoices() : path_(PathFromEnvironment()) {
+GemmChoices::GemmChoices(std::string path) : path_(std::move(path)) {
   if (path_.empty()) return;
   try {
     const std::filesystem::path folder = std::filesystem::path(path_).parent_path();

@@ -22,7 +22,11 @@ namespace infini_train::cuda {
 /// damaged lines are dropped, with a warning.
 class GemmChoices {
  public:
+  /// The process's.
   static GemmChoices& Get();
+
+  /// With a file of one's own; none where the path is empty.
+  explicit GemmChoices(std::string path);
 
   /// Whether choices are kept for other processes.
   bool has_file() const;
@@ -42,7 +46,6 @@ class GemmChoices {
   /// What precedes the algorithm on a line, and the rest of it.
   using Lines = std::map<std::string, std::string>;
 
-  GemmChoices();
   void Load();
   void Save();
   void GiveUp(const std::string& why);
