@@ -71,7 +71,8 @@ void FinishLeaf(const Tensor& leaf, Tensor grad) {
 /// One backward pass.
 class Engine {
  public:
-  explicit Engine(bool retain_graph) : retain_graph_(retain_graph) {}
+  /// `one`: the only root, whose gradient is 1; null where there is none such.
+  Engine(bool retain_graph, const Node* one) : retain_graph_(retain_graph), one_(one) {}
 
   struct Root {
     Edge edge;
@@ -152,12 +153,13 @@ class Engine {
     std::vector<Tensor> grad_inputs(node.edges().size());
     if (any) {
       const auto hooks = node.output_hooks();
+      const bool is_one = &node == one_ && hooks.empty();
       for (std::size_t i = 0; i < hooks.size(); ++i) {
         for (const auto& [id, hook] : hooks[i]) {
           if (grads[i].defined()) grads[i] = RunHook(hook, std::move(grads[i]));
         }
       }
-      BackwardContext context(node, std::move(grads), retain_graph_);
+      BackwardContext context(node, std::move(grads), retain_graph_, is_one);
       node.Backward(context);
       grad_inputs = context.TakeGradInputs();
     }
@@ -171,35 +173,40 @@ class Engine {
   }
 
   bool retain_graph_;
+  const Node* one_;
   std::unordered_map<Node*, NodeState> states_;
   std::priority_queue<ReadyNode> ready_;
 };
 
-}  // namespace
-}  // namespace autograd
-
-void Backward(TensorList outputs, TensorList grad_outputs, bool retain_graph) {
+void Run(TensorList outputs, TensorList grad_outputs, bool retain_graph, const Node* one) {
   if (outputs.size() != grad_outputs.size()) {
     throw Error(fmt::format("backward: expected {} gradients, got {}", outputs.size(),
                             grad_outputs.size()));
   }
   NoGrad no_grad;
   Autocast no_autocast(std::nullopt);
-  std::vector<autograd::Engine::Root> roots;
+  std::vector<Engine::Root> roots;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& output = outputs[i];
     if (!output.requires_grad()) {
       throw Error("backward: the tensor does not depend on anything that requires a gradient");
     }
-    autograd::CheckGradient(grad_outputs[i], output);
+    CheckGradient(grad_outputs[i], output);
     const AutogradMeta& meta = *output.autograd_meta();
     if (meta.grad_fn) {
       roots.push_back({{meta.grad_fn, meta.output_index}, grad_outputs[i]});
     } else {
-      autograd::FinishLeaf(output, grad_outputs[i]);
+      FinishLeaf(output, grad_outputs[i]);
     }
   }
-  autograd::Engine(retain_graph).Run(std::move(roots));
+  Engine(retain_graph, one).Run(std::move(roots));
+}
+
+}  // namespace
+}  // namespace autograd
+
+void Backward(TensorList outputs, TensorList grad_outputs, bool retain_graph) {
+  autograd::Run(outputs, grad_outputs, retain_graph, nullptr);
 }
 
 void Backward(const Tensor& loss, bool retain_graph) {
@@ -209,7 +216,9 @@ void Backward(const Tensor& loss, bool retain_graph) {
   }
   Tensor one = Tensor::EmptyLike(loss);
   Call<op::Fill>(one, Scalar(1));
-  Backward({&loss, 1}, {&one, 1}, retain_graph);
+  const AutogradMeta* meta = loss.autograd_meta();
+  autograd::Run({&loss, 1}, {&one, 1}, retain_graph,
+                meta != nullptr ? meta->grad_fn.get() : nullptr);
 }
 
 int RegisterHook(const Tensor& tensor, autograd::TensorHook hook) {

@@ -52,9 +52,10 @@ Edge EdgeTo(const Tensor& tensor) {
 }  // namespace
 
 BackwardContext::BackwardContext(const Node& node, std::vector<Tensor> grad_outputs,
-                                 bool retain_graph)
+                                 bool retain_graph, bool grad_output_is_one)
     : node_(node),
       retain_graph_(retain_graph),
+      grad_output_is_one_(grad_output_is_one),
       grad_outputs_(std::move(grad_outputs)),
       grad_inputs_(node.edges().size()) {}
 

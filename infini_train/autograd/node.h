@@ -27,12 +27,16 @@ struct Edge {
 /// out.
 class INFINI_TRAIN_API BackwardContext {
  public:
-  BackwardContext(const Node& node, std::vector<Tensor> grad_outputs, bool retain_graph);
+  BackwardContext(const Node& node, std::vector<Tensor> grad_outputs, bool retain_graph,
+                  bool grad_output_is_one = false);
 
   /// Undefined when nothing depends on that output.
   const Tensor& grad_output(int i = 0) const { return grad_outputs_[i]; }
   /// Gives the gradient up, so that its memory can be reused once the caller is done with it.
   Tensor TakeGradOutput(int i = 0) { return std::move(grad_outputs_[i]); }
+
+  /// Whether the one gradient is known to be 1 on the host: backward starts at this loss.
+  bool GradOutputIsOne() const { return grad_output_is_one_; }
 
   bool NeedsGrad(int input) const;
   void SetGrad(int input, Tensor grad) { grad_inputs_[input] = std::move(grad); }
@@ -50,6 +54,7 @@ class INFINI_TRAIN_API BackwardContext {
  private:
   const Node& node_;
   bool retain_graph_;
+  bool grad_output_is_one_;
   std::vector<Tensor> grad_outputs_;
   std::vector<Tensor> grad_inputs_;
 };

@@ -3,7 +3,6 @@
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/functions/helpers.h"
 #include "infini_train/autograd/node.h"
-#include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
 
@@ -33,7 +32,6 @@ std::pair<Tensor, Tensor> AsRowsAndTargets(std::string_view name, const Tensor& 
 
 /// x * factor for a factor of one element; x itself may be written.
 Tensor ScaleOwned(Tensor x, const Tensor& factor, bool may_write) {
-  if (GetDeviceGuardImpl(factor.device().type()).IsHostMemory() && factor.Item() == 1.0) return x;
   Tensor out = may_write ? x : Tensor::EmptyLike(x);
   Call<op::Mul>(out, x, raw::Expand(raw::To(raw::Reshape(factor, {}), x.dtype()), x.shape()));
   return out;
@@ -117,6 +115,7 @@ Tensor LinearCrossEntropy(const Tensor& hidden, const Tensor& weight, const Tens
              const Tensor grad = context.TakeGradOutput();
              const auto take = [&](Tensor& kept) {
                const bool may_write = !context.retain_graph();
+               if (context.GradOutputIsOne()) return may_write ? std::move(kept) : kept;
                return ScaleOwned(may_write ? std::move(kept) : kept, grad, may_write);
              };
              if (context.NeedsGrad(0)) {
