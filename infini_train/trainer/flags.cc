@@ -119,9 +119,11 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
           o.default_model);
   flags.Add("llmc_filepath", o.llmc_filepath, "llm.c checkpoint to start from");
   flags.Add("device", o.device, "cpu, cuda[:N], a provider's name, or auto");
+  flags.Add("dtype", o.dtype,
+            "float32, or bfloat16 for matrix products and activations in bfloat16 (autocast)");
   flags.Add(
-      "dtype", o.dtype,
-      "float32, or bfloat16 for matrix products in bfloat16 (autocast; parameters stay float32)");
+      "param_dtype", o.param_dtype,
+      "of the parameters: float32, or bfloat16 beside float32 copies that the optimizer keeps");
   flags.Add("matmul_precision", o.matmul_precision,
             "of float32 matrix products: fp64, fp32, tf32 or bf16; fp8: linears of blocks in FP8");
   flags.Add("dropout", o.dropout, "sets all dropout probabilities; negative keeps the model's own");

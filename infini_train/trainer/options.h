@@ -16,6 +16,7 @@ struct TrainOptions {
   std::string llmc_filepath;
   std::string device = "auto";
   std::string dtype = "float32";
+  std::string param_dtype = "float32";
   std::string matmul_precision = "fp32";
   std::uint64_t seed = 1337;
 

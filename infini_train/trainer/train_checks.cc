@@ -34,6 +34,19 @@ models::ModelConfig ConfigOf(const std::string& model) {
 
 }  // namespace
 
+DataType ParseParamDataType(const TrainOptions& options) {
+  const DataType parsed = ParseDataType(options.param_dtype);
+  if (parsed == DataType::kFloat32) return parsed;
+  if (parsed != DataType::kBFloat16) {
+    throw Error(
+        fmt::format("param_dtype: expected float32 or bfloat16, got {}", options.param_dtype));
+  }
+  if (ParseAutocast(options.dtype) != parsed) {
+    throw Error(fmt::format("param_dtype: bfloat16 needs --dtype bfloat16, got {}", options.dtype));
+  }
+  return parsed;
+}
+
 std::int64_t CheckTrainOptions(const TrainOptions& o) {
   if (o.input_bin.empty()) throw Error("input_bin: expected token files to train on, got none");
   const std::pair<const char*, std::int64_t> positive[] = {

@@ -124,7 +124,7 @@ Trainer::Trainer(const TrainOptions& options, std::FILE* out)
   LoadData(config.transformer.vocab_size);
   if (options_.sample_every > 0) PrepareSamples(config.transformer.vocab_size);
 
-  const nn::TensorOptions placement{device_, DataType::kFloat32};
+  const nn::TensorOptions placement{device_, ParseParamDataType(options_)};
   const std::filesystem::path weights = WeightsPath(options_, resume_from);
   model_ = weights.empty() ? models::CreateModel(config, options_.seed, placement)
                            : models::LoadModel(weights, placement);

@@ -64,6 +64,37 @@ TEST(Resume, TenAndTenStepsEqualTwentyInFileOrderWithMomentumAndAutocast) {
   ExpectTenAndTenEqualTwenty(run, options);
 }
 
+TEST(Resume, TenAndTenStepsEqualTwentyWithParametersInBfloat16) {
+  const TinyRun run;
+  TrainOptions options = LongRun(run);
+  options.dtype = options.param_dtype = "bfloat16";
+  ExpectTenAndTenEqualTwenty(run, options);
+}
+
+TEST(Train, ParametersInBfloat16LearnAsThoseInFloat32) {
+  const TinyRun run;
+  TrainOptions options = LongRun(run);
+  options.dropout = 0.0;
+  options.learning_rate = 1e-2;
+  options.dtype = "bfloat16";
+  RunTrain(options);
+  const double expected = ReadMetrics(options.metrics_file).back().at("loss").get<double>();
+  options.param_dtype = "bfloat16";
+  options.metrics_file = run / "parameters.jsonl";
+  RunTrain(options);
+  EXPECT_NEAR(ReadMetrics(options.metrics_file).back().at("loss").get<double>(), expected,
+              1e-2 * expected);
+}
+
+TEST(Train, ParametersInBfloat16NeedAutocast) {
+  const TinyRun run;
+  TrainOptions options = LongRun(run);
+  options.param_dtype = "bfloat16";
+  EXPECT_ERROR(RunTrain(options), "param_dtype: bfloat16 needs --dtype bfloat16, got float32");
+  options.param_dtype = "float16";
+  EXPECT_ERROR(RunTrain(options), "param_dtype: expected float32 or bfloat16, got float16");
+}
+
 TEST(Resume, WithoutOptimizerStateIsAskedFor) {
   const TinyRun run;
   TrainOptions options = run.Options();
