@@ -1,4 +1,5 @@
-#include <algorithm>
+#include "backends/simt/kernels/attention/attention.h"
+
 #include <cstdint>
 #include <limits>
 
@@ -125,8 +126,10 @@ SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
   }
 }
 
-void Attention(const Context& context, Tensor& out, Tensor& lse, const Tensor& q, const Tensor& k,
-               const Tensor& v, const AttentionParams& params) {
+}  // namespace
+
+void PortableAttention(const Context& context, Tensor& out, Tensor& lse, const Tensor& q,
+                       const Tensor& k, const Tensor& v, const AttentionParams& params) {
   if (q.size(2) <= kDecodeQueries) {
     DecodeAttention(context, out, lse, q, k, v, params);
     return;
@@ -142,18 +145,9 @@ void Attention(const Context& context, Tensor& out, Tensor& lse, const Tensor& q
                             HeadRows<const S>(v),
                             shape,
                             HaveAlignedRows(kMaxVectorWidth<C>, {&out, &q, &k, &v})};
-    DispatchHeadSize(shape.head_size, [&](auto bound) {
-      constexpr int kHeadSize = decltype(bound)::value;
-      using Tile = AttentionTile<S, kHeadSize>;
-      const std::int64_t tiles = (shape.queries + Tile::kRows - 1) / Tile::kRows;
-      Launch(context, Rows(shape.batch * shape.heads * tiles, Tile::kThreads),
-             AttentionKernel<S, kHeadSize>, args);
-    });
+    LaunchTiles<S>(context, shape.heads, shape.queries, args,
+                   [](auto bound) { return &AttentionKernel<S, decltype(bound)::value>; });
   });
 }
-
-}  // namespace
-
-SIMT_REGISTER_KERNEL(Attention, &Attention);
 
 }  // namespace infini_train::simt

@@ -1,17 +1,13 @@
 #include "backends/simt/kernels/attention/attention_backward.h"
 
-#include <algorithm>
-#include <cstdint>
-
-#include "infini_train/ops/dispatch.h"
+#include "backends/simt/kernels/attention/attention.h"
 
 namespace infini_train::simt {
-namespace {
 
-void AttentionBackward(const Context& context, Tensor& grad_q, Tensor& grad_k, Tensor& grad_v,
-                       const Tensor& grad_out, const Tensor& out, const Tensor& lse,
-                       const Tensor& q, const Tensor& k, const Tensor& v,
-                       const AttentionParams& params) {
+void PortableAttentionBackward(const Context& context, Tensor& grad_q, Tensor& grad_k,
+                               Tensor& grad_v, const Tensor& grad_out, const Tensor& out,
+                               const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                               const AttentionParams& params) {
   const AttentionShape shape(q, k, params);
   const Tensor delta =
       Tensor::Empty({shape.batch, shape.heads, shape.queries}, lse.dtype(), context.device);
@@ -36,9 +32,5 @@ void AttentionBackward(const Context& context, Tensor& grad_q, Tensor& grad_k, T
     AttentionKeyGradients(context, args);
   });
 }
-
-}  // namespace
-
-SIMT_REGISTER_KERNEL(AttentionBackward, &AttentionBackward);
 
 }  // namespace infini_train::simt

@@ -85,13 +85,8 @@ SIMT_KERNEL void KeyGradientsKernel(AttentionGradients<S> args) {
 
 template <typename S>
 void AttentionKeyGradients(const Context& context, const AttentionGradients<S>& args) {
-  DispatchHeadSize(args.shape.head_size, [&](auto bound) {
-    constexpr int kHeadSize = decltype(bound)::value;
-    using Tile = AttentionTile<S, kHeadSize>;
-    const std::int64_t tiles = (args.shape.keys + Tile::kRows - 1) / Tile::kRows;
-    Launch(context, Rows(args.shape.batch * args.shape.kv_heads * tiles, Tile::kThreads),
-           KeyGradientsKernel<S, kHeadSize>, args);
-  });
+  LaunchTiles<S>(context, args.shape.kv_heads, args.shape.keys, args,
+                 [](auto bound) { return &KeyGradientsKernel<S, decltype(bound)::value>; });
 }
 
 template void AttentionKeyGradients(const Context&, const AttentionGradients<float>&);

@@ -92,13 +92,8 @@ SIMT_KERNEL void QueryGradientsKernel(AttentionGradients<S> args) {
 
 template <typename S>
 void AttentionQueryGradients(const Context& context, const AttentionGradients<S>& args) {
-  DispatchHeadSize(args.shape.head_size, [&](auto bound) {
-    constexpr int kHeadSize = decltype(bound)::value;
-    using Tile = AttentionTile<S, kHeadSize>;
-    const std::int64_t tiles = (args.shape.queries + Tile::kRows - 1) / Tile::kRows;
-    Launch(context, Rows(args.shape.batch * args.shape.heads * tiles, Tile::kThreads),
-           QueryGradientsKernel<S, kHeadSize>, args);
-  });
+  LaunchTiles<S>(context, args.shape.heads, args.shape.queries, args,
+                 [](auto bound) { return &QueryGradientsKernel<S, decltype(bound)::value>; });
 }
 
 template void AttentionQueryGradients(const Context&, const AttentionGradients<float>&);

@@ -153,4 +153,17 @@ struct RowMax {
   }
 };
 
+/// Launches a kernel, the one that `kernel_for` has for the bound of the head size that
+/// DispatchHeadSize finds, with a block for each tile of `rows` rows of `heads` heads.
+template <typename S, typename Arguments, typename KernelFor>
+void LaunchTiles(const Context& context, std::int64_t heads, std::int64_t rows,
+                 const Arguments& args, const KernelFor& kernel_for) {
+  DispatchHeadSize(args.shape.head_size, [&](auto bound) {
+    using Tile = AttentionTile<S, decltype(bound)::value>;
+    const std::int64_t tiles = (rows + Tile::kRows - 1) / Tile::kRows;
+    Launch(context, Rows(args.shape.batch * heads * tiles, Tile::kThreads), kernel_for(bound),
+           args);
+  });
+}
+
 }  // namespace infini_train::simt
