@@ -8,6 +8,7 @@
 #include "infini_train/data/token_dataset.h"
 #include "infini_train/models/model.h"
 #include "infini_train/ops/dispatch.h"
+#include "infini_train/ops/kernel_library.h"
 #include "infini_train/trainer/commands.h"
 #include "infini_train/trainer/setup.h"
 
@@ -71,8 +72,10 @@ void InfoCommand(const InfoOptions& options, std::FILE* out) {
       fmt::print(out, "device {}: {}\n", device.ToString(), properties.name);
       for (int op = 0; op < kNumOps; ++op) {
         const auto id = static_cast<OpId>(op);
-        fmt::print(out, "  {:<24} {}\n", GetOpInfo(id).name,
-                   HasKernel(device.type(), id) ? "kernel" : "-");
+        const std::string library = KernelLibrary(device.type(), id);
+        fmt::print(out, "  {:<24} {}{}\n", GetOpInfo(id).name,
+                   HasKernel(device.type(), id) ? "kernel" : "-",
+                   library.empty() ? "" : ", " + library);
       }
     }
     return;
