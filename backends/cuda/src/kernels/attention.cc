@@ -1,0 +1,40 @@
+#include "backends/simt/kernels/attention/attention.h"
+
+#include "backends/simt/kernels/attention/attention_decode.h"
+#include "infini_train/ops/kernel_library.h"
+#include "kernels/cudnn_attention.h"
+
+namespace infini_train::cuda {
+namespace {
+
+void Attention(const KernelContext& context, Tensor& out, Tensor& lse, const Tensor& q,
+               const Tensor& k, const Tensor& v, const AttentionParams& params) {
+  const simt::Context launch(context, OpId::kAttention);
+  const simt::detail::LaunchDevice device(launch);
+  // The shared kernel for a few queries reads each key once, too, and needs no plan.
+  if (q.size(2) > simt::kDecodeQueries && CudnnAttention(context, out, lse, q, k, v, params))
+    return;
+  simt::PortableAttention(launch, out, lse, q, k, v, params);
+}
+
+void AttentionBackward(const KernelContext& context, Tensor& grad_q, Tensor& grad_k, Tensor& grad_v,
+                       const Tensor& grad_out, const Tensor& out, const Tensor& lse,
+                       const Tensor& q, const Tensor& k, const Tensor& v,
+                       const AttentionParams& params) {
+  const simt::Context launch(context, OpId::kAttentionBackward);
+  const simt::detail::LaunchDevice device(launch);
+  if (q.size(2) > simt::kDecodeQueries &&
+      CudnnAttentionBackward(context, grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, params))
+    return;
+  simt::PortableAttentionBackward(launch, grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v,
+                                  params);
+}
+
+}  // namespace
+
+REGISTER_KERNEL(kCUDA, Attention, &Attention);
+REGISTER_KERNEL(kCUDA, AttentionBackward, &AttentionBackward);
+REGISTER_KERNEL_LIBRARY(kCUDA, Attention, &CudnnVersion);
+REGISTER_KERNEL_LIBRARY(kCUDA, AttentionBackward, &CudnnVersion);
+
+}  // namespace infini_train::cuda
