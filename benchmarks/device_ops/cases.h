@@ -28,6 +28,7 @@ struct Case {
 Tensor Random(const Dims& shape, DataType dtype, Device device);
 
 // The groups of cases, each in a source of its own.
+void AppendAttentionCases(std::vector<Case>& cases);
 void AppendGemmCases(std::vector<Case>& cases);
 
 }  // namespace infini_train::device_ops

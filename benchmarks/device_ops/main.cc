@@ -67,6 +67,7 @@ void Run(const Options& options) {
   const DeviceGuard guard(device);
   std::vector<Case> cases;
   AppendGemmCases(cases);
+  AppendAttentionCases(cases);
   fmt::print("{:<56} {:>9} {:>9} {:>8}\n", "op", "ms", "TFLOP/s", "TB/s");
   for (const Case& one : cases) {
     if (one.name.find(options.filter) == std::string::npos) continue;
