@@ -39,6 +39,13 @@ SIMT_UNARY_FUNCTION(Cos, cos)
 SIMT_UNARY_FUNCTION(Floor, floor)
 #undef SIMT_UNARY_FUNCTION
 
+/// 2^x with an error of about 2^-21 of the result, and 0 for results below the normal numbers: for
+/// what is rounded to a half type in the end. Platforms may have an instruction for it.
+template <typename T>
+requires std::is_floating_point_v<T> SIMT_HOST_DEVICE inline T FastExp2(T x) {
+  return std::exp2(x);
+}
+
 /// The reciprocal of the square root, rounded twice.
 template <typename T>
 requires std::is_floating_point_v<T> SIMT_HOST_DEVICE inline T Rsqrt(T x) {
@@ -76,6 +83,13 @@ SIMT_HOST_DEVICE inline T Abs(T x) {
 template <typename T>
 SIMT_HOST_DEVICE constexpr T Max(T x, std::type_identity_t<T> y) {
   return x > y || x != x ? x : y;
+}
+
+/// The larger one; the other one where one is NaN.
+template <typename T>
+requires std::is_floating_point_v<T> SIMT_HOST_DEVICE inline T MaxNumber(
+    T x, std::type_identity_t<T> y) {
+  return std::fmax(x, y);
 }
 
 /// The smaller one; NaN if either is.

@@ -11,6 +11,11 @@
 
 namespace infini_train::simt {
 
+/// Dynamic shared memory that a block of the device may ask for where it has little other.
+inline std::size_t MaxDynamicSharedBytes(const Context&) {
+  return kMaxSharedBytes - 2048;
+}
+
 namespace emulator {
 
 /// What every launch has in front of its arguments.

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -46,7 +47,7 @@ inline constexpr std::size_t kMaxSharedBytes = std::size_t{64} << 10;
 
 namespace infini_train::simt {
 
-// Conversions that chips have instructions for.
+// Conversions and functions that chips have instructions for.
 
 template <>
 SIMT_HOST_DEVICE inline BFloat16 FromCompute<BFloat16>(float value) {
@@ -71,6 +72,17 @@ SIMT_HOST_DEVICE inline float ToCompute<Float16>(Float16 value) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
 #endif
   return result;
+}
+
+template <>
+SIMT_HOST_DEVICE inline float FastExp2<float>(float x) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  return std::exp2(x);
+#endif
 }
 
 SIMT_HOST_DEVICE constexpr int WarpSize() {
@@ -331,6 +343,14 @@ SIMT_DEVICE inline std::int64_t DynamicSharedBytes() {
       ::infini_train::simt::detail::DynamicSharedBytes() / static_cast<std::int64_t>(sizeof(T)))
 
 // Launches.
+
+/// Dynamic shared memory that a block of the device may ask for where it has little other.
+inline std::size_t MaxDynamicSharedBytes(const Context& context) {
+  int bytes = 0;
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.device.index());
+  constexpr std::size_t kOther = 2048;
+  return std::max(kMaxSharedBytes, static_cast<std::size_t>(bytes)) - kOther;
+}
 
 namespace detail {
 

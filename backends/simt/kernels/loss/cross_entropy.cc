@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "backends/simt/kernels/softmax/statistics.h"
+#include "backends/simt/kernels/loss/logits_gradient.h"
 
 namespace infini_train::simt {
 namespace {
@@ -32,37 +32,13 @@ SIMT_KERNEL void CrossEntropyKernel(ComputeType<T>* losses, ComputeType<T>* lse,
 
 template <typename T>
 struct WriteLogitsGradient {
-  using C = ComputeType<T>;
   T* grad_logits;
   const T* logits;
-  C lse;
-  C scale;
-  std::int64_t target;
+  LogitsGradient<T> gradient;
 
   template <int M>
   SIMT_DEVICE void Visit(std::int64_t i) {
-    const Vec<T, M> x = Load<M>(logits + i);
-    Vec<T, M> results;
-    for (int k = 0; k < M; ++k) {
-      const C log_probability = ToCompute(x[k]) - lse;
-      const C hot = i + k == target ? Expm1(log_probability) : Exp(log_probability);
-      results[k] = FromCompute<T>(hot * scale);
-    }
-    Store(grad_logits + i, results);
-  }
-};
-
-template <typename T>
-struct FillRow {
-  T* out;
-  T value;
-
-  template <int M>
-  SIMT_DEVICE void Visit(std::int64_t i) {
-    Vec<T, M> values;
-    for (int k = 0; k < M; ++k)
-      values[k] = value;
-    Store(out + i, values);
+    Store(grad_logits + i, gradient.At(i, Load<M>(logits + i)));
   }
 };
 
@@ -106,8 +82,9 @@ SIMT_KERNEL void CrossEntropyBackwardKernel(T* grad_logits, const ComputeType<T>
       FillRow<T> fill{grad_row, FromCompute<T>(value)};
       WalkRow<Team, N>(logits_row, classes, fill);
     } else {
-      WriteLogitsGradient<T> write{grad_row, logits_row, Load(lse + row),
-                                   Load(grad_losses + row * grad_losses_stride), position};
+      const LogitsGradient<T> gradient(Load(lse + row),
+                                       Load(grad_losses + row * grad_losses_stride), position);
+      WriteLogitsGradient<T> write{grad_row, logits_row, gradient};
       WalkRow<Team, N>(logits_row, classes, write);
     }
   }

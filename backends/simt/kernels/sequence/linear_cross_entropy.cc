@@ -1,25 +1,46 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "backends/simt/dialect.h"
+#include "backends/simt/kernels/loss/cross_entropy_in_place.h"
+#include "backends/simt/rows.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/dispatch.h"
 
 namespace infini_train::simt {
 namespace {
 
-// Rows of logits held at once, and logits: enough rows that the products keep a chip busy.
-constexpr std::int64_t kMaxRowsPerChunk = 1024;
-constexpr std::int64_t kLogitsPerChunk = 64 * 1024 * 1024;
+// Rows of logits held at once, and bytes of them. A product of fewer rows leaves a part of a large
+// chip idle, and every chunk reads and writes all sums of the weight's gradient.
+constexpr std::int64_t kMaxRowsPerChunk = 16384;
+constexpr std::int64_t kMaxBytesPerChunk = std::int64_t{1} << 31;
+// Chunks of whole tiles of a product, and rows of logits that begin where it reads them at its
+// best, whatever the vocabulary's size.
+constexpr std::int64_t kRowsMultiple = 128;
+constexpr std::int64_t kRowStrideMultiple = 64;
+
+template <typename S>
+struct CopyOrClear {
+  S* out;
+  const S* x;
+  bool clears;
+
+  template <int M>
+  SIMT_DEVICE void Visit(std::int64_t i) {
+    Vec<S, M> values{};
+    if (!clears) values = Load<M>(x + i);
+    Store(out + i, values);
+  }
+};
 
 // The rows of x whose target counts, zeros in place of the others: these have a gradient of 0 at
 // their logits, but would make NaN of it in the weight's gradient if they hold infinity or NaN.
-template <typename S, typename I>
+template <typename S, typename I, typename Team, int N>
 SIMT_KERNEL void MaskRowsKernel(S* out, const S* x, const I* targets, std::int64_t ignore_index,
                                 std::int64_t rows, std::int64_t columns) {
-  for (std::int64_t i = GlobalThreadIndex(); i < rows * columns; i += GlobalThreadCount()) {
-    const bool ignored = static_cast<std::int64_t>(Load(targets + i / columns)) == ignore_index;
-    Store(out + i, ignored ? FromCompute<S>(ComputeType<S>(0)) : Load(x + i));
+  for (std::int64_t row = Team::First(); row < rows; row += Team::Count()) {
+    const bool ignored = static_cast<std::int64_t>(Load(targets + row)) == ignore_index;
+    CopyOrClear<S> body{out + row * columns, x + row * columns, ignored};
+    WalkRow<Team, N>(x + row * columns, columns, body);
   }
 }
 
@@ -62,14 +83,18 @@ class LinearCrossEntropyRun {
   void Run(Tensor& loss) {
     const std::int64_t count = hidden_.size(0);
     const std::int64_t vocab_size = weight_.size(0);
-    const std::int64_t most = std::clamp<std::int64_t>(
-        kLogitsPerChunk / std::max<std::int64_t>(1, vocab_size), 1, kMaxRowsPerChunk);
+    const std::int64_t row_bytes =
+        std::max<std::int64_t>(1, vocab_size) * static_cast<std::int64_t>(SizeOf(hidden_.dtype()));
+    const std::int64_t most =
+        std::clamp<std::int64_t>(kMaxBytesPerChunk / row_bytes, 1, kMaxRowsPerChunk);
     const std::int64_t chunks = (count + most - 1) / most;
     losses_ = Empty({count}, stat_);
     if (chunks == 0) {
       if (grad_weight_.defined()) Call<op::Fill>(grad_weight_, Scalar(0.0));
     } else {
-      Allocate((count + chunks - 1) / chunks, chunks > 1);
+      const std::int64_t even = (count + chunks - 1) / chunks;
+      const std::int64_t whole = (even + kRowsMultiple - 1) / kRowsMultiple * kRowsMultiple;
+      Allocate(std::min(whole, count), count > whole);
     }
     for (std::int64_t begin = 0; begin < count; begin += rows_)
       RunChunk(begin, std::min(rows_, count - begin));
@@ -92,12 +117,11 @@ class LinearCrossEntropyRun {
 
   void Allocate(std::int64_t rows, bool several) {
     rows_ = rows;
-    logits_ = Empty({rows, weight_.size(0)}, stat_);
-    lse_ = Empty({rows}, stat_);
-    if (!HasBackward()) return;
-    grad_losses_ = Empty({1}, stat_);
-    Call<op::Fill>(grad_losses_, Scalar(scale_));
-    grad_logits_ = hidden_.dtype() == stat_ ? logits_ : Empty(logits_.shape(), hidden_.dtype());
+    const std::int64_t vocab_size = weight_.size(0);
+    const std::int64_t row_stride =
+        (vocab_size + kRowStrideMultiple - 1) / kRowStrideMultiple * kRowStrideMultiple;
+    logits_ = Empty({rows, row_stride}, hidden_.dtype())
+                  .AsStrided({rows, vocab_size}, {row_stride, 1}, 0);
     if (!grad_weight_.defined()) return;
     masked_ = Empty({rows, hidden_.size(1)}, hidden_.dtype());
     // Sums over several chunks are rounded once, at the end.
@@ -110,24 +134,17 @@ class LinearCrossEntropyRun {
     const Tensor targets = Rows(targets_, begin, count);
     Tensor losses = Rows(losses_, begin, count);
     Tensor logits = Rows(logits_, 0, count);
-    Tensor lse = Rows(lse_, 0, count);
     Call<op::Gemm>(logits, hidden, Transpose(weight_), Tensor(), false);
-    Call<op::CrossEntropy>(losses, lse, logits, targets, ignore_index_);
-    if (!HasBackward()) return;
-
-    Tensor wide_grad = logits;
-    Tensor grad_logits = Rows(grad_logits_, 0, count);
-    Call<op::CrossEntropyBackward>(wide_grad, grad_losses_.AsStrided({count}, {0}, 0), logits, lse,
-                                   targets, ignore_index_);
-    if (grad_logits.dtype() != stat_) Call<op::Copy>(grad_logits, wide_grad);
+    // With a backward the logits become their gradient.
+    CrossEntropyInPlace(context_, losses, logits, targets, ignore_index_, scale_, HasBackward());
     if (grad_hidden_.defined()) {
       Tensor grad_hidden = Rows(grad_hidden_, begin, count);
-      Call<op::Gemm>(grad_hidden, grad_logits, weight_, Tensor(), false);
+      Call<op::Gemm>(grad_hidden, logits, weight_, Tensor(), false);
     }
     if (grad_weight_.defined()) {
       const Tensor masked = Rows(masked_, 0, count);
       MaskRows(masked, hidden, targets);
-      Call<op::Gemm>(weight_sums_, Transpose(grad_logits), masked, Tensor(), begin > 0);
+      Call<op::Gemm>(weight_sums_, Transpose(logits), masked, Tensor(), begin > 0);
     }
   }
 
@@ -136,8 +153,13 @@ class LinearCrossEntropyRun {
       DispatchIndex("LinearCrossEntropy", targets.dtype(), [&](auto index_tag) {
         using S = typename decltype(tag)::type;
         using I = typename decltype(index_tag)::type;
-        Launch(context_, Linear(x.numel()), MaskRowsKernel<S, I>, out.data<S>(), x.data<S>(),
-               targets.data<I>(), ignore_index_, x.size(0), x.size(1));
+        DispatchRows<S>(x.size(0), x.size(1), {out.raw_data(), x.raw_data()},
+                        [&](auto team, auto width, const Geometry& geometry) {
+                          Launch(context_, geometry,
+                                 &MaskRowsKernel<S, I, typename decltype(team)::type, width()>,
+                                 out.data<S>(), x.data<S>(), targets.data<I>(), ignore_index_,
+                                 x.size(0), x.size(1));
+                        });
       });
     });
   }
@@ -153,10 +175,7 @@ class LinearCrossEntropyRun {
   const DataType stat_;
   std::int64_t rows_ = 1;
   Tensor losses_;       // [N]
-  Tensor logits_;       // [rows, V], then its gradient, both in the type of sums
-  Tensor lse_;          // [rows]
-  Tensor grad_losses_;  // one element: scale
-  Tensor grad_logits_;  // [rows, V] in hidden's type; logits_ where that is the type of sums
+  Tensor logits_;       // [rows, V] in hidden's type, then its gradient
   Tensor masked_;       // [rows, C]
   Tensor weight_sums_;  // [V, C]
 };

@@ -8,13 +8,13 @@ struct WriteSoftmax {
   using C = ComputeType<T>;
   const T* x;
   T* out;
-  C shift;
+  ShiftedExponential<T> exponential;
   C factor;
 
   SIMT_DEVICE WriteSoftmax(const T* x, T* out, SoftmaxStatistics<C> statistics)
       : x(x),
         out(out),
-        shift(statistics.Shift()),
+        exponential(statistics.Shift()),
         factor(statistics.sum == 0 ? C(0) : 1 / statistics.sum) {}
 
   template <int M>
@@ -22,7 +22,7 @@ struct WriteSoftmax {
     const Vec<T, M> values = Load<M>(x + i);
     Vec<T, M> results;
     for (int k = 0; k < M; ++k)
-      results[k] = FromCompute<T>(Exp(ToCompute(values[k]) - shift) * factor);
+      results[k] = FromCompute<T>(exponential(ToCompute(values[k])) * factor);
     Store(out + i, results);
   }
 };

@@ -25,6 +25,30 @@ struct SoftmaxStatistics {
   }
 };
 
+/// e^(x - shift) for the elements of a row of T. Half types, which cannot hold more, get it from a
+/// power of two that chips have an instruction for.
+template <typename T>
+class ShiftedExponential {
+ public:
+  using C = ComputeType<T>;
+
+  SIMT_DEVICE explicit ShiftedExponential(C shift) : shift_(kFast ? kLog2E * shift : shift) {}
+
+  SIMT_DEVICE C operator()(C x) const {
+    if constexpr (kFast) {
+      return FastExp2(Fma(x, kLog2E, -shift_));
+    } else {
+      return Exp(x - shift_);
+    }
+  }
+
+ private:
+  static constexpr bool kFast = sizeof(T) == 2;
+  static constexpr C kLog2E = static_cast<C>(1.4426950408889634);
+
+  C shift_;
+};
+
 /// Symmetric to the last bit, so that all lanes of a butterfly get the same.
 struct MergeStatistics {
   template <typename C>
@@ -49,18 +73,29 @@ struct StatisticsOfRow {
 
   template <int M>
   SIMT_DEVICE void Visit(std::int64_t i) {
-    const Vec<T, M> x = Load<M>(row + i);
+    const Vec<T, M> x[1] = {Load<M>(row + i)};
+    Take(x);
+  }
+
+  template <int M, int kCount>
+  SIMT_DEVICE void Take(const Vec<T, M> (&x)[kCount]) {
     C largest = value.largest;
-    for (int k = 0; k < M; ++k)
-      largest = ToCompute(x[k]) > largest ? ToCompute(x[k]) : largest;
+    SIMT_UNROLL
+    for (int v = 0; v < kCount; ++v) {
+      for (int k = 0; k < M; ++k)
+        largest = MaxNumber(largest, ToCompute(x[v][k]));
+    }
     if (largest > value.largest) {
       value.sum *= Exp(value.largest - largest);
       value.largest = largest;
     }
-    const C shift = value.Shift();
+    const ShiftedExponential<T> exponential(value.Shift());
     C sum = 0;
-    for (int k = 0; k < M; ++k)
-      sum += Exp(ToCompute(x[k]) - shift);
+    SIMT_UNROLL
+    for (int v = 0; v < kCount; ++v) {
+      for (int k = 0; k < M; ++k)
+        sum += exponential(ToCompute(x[v][k]));
+    }
     value.sum += sum;
   }
 };

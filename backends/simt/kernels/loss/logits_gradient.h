@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+
+#include "backends/simt/kernels/softmax/statistics.h"
+
+namespace infini_train::simt {
+
+/// The gradient of a row's cross-entropy with respect to logits: (softmax - one_hot) * scale.
+template <typename T>
+struct LogitsGradient {
+  using C = ComputeType<T>;
+  ShiftedExponential<T> probability;
+  C lse;
+  C scale;
+  std::int64_t target;
+
+  SIMT_DEVICE LogitsGradient(C lse, C scale, std::int64_t target)
+      : probability(lse), lse(lse), scale(scale), target(target) {}
+
+  /// That of the logits x from class i on. A target's own is p - 1 without its cancellation.
+  template <int M>
+  SIMT_DEVICE Vec<T, M> At(std::int64_t i, const Vec<T, M>& x) const {
+    Vec<T, M> results;
+    for (int k = 0; k < M; ++k)
+      results[k] = FromCompute<T>(probability(ToCompute(x[k])) * scale);
+    const std::int64_t hot = target - i;
+    if (hot >= 0 && hot < M) {
+      C logit = 0;
+      for (int k = 0; k < M; ++k)
+        logit = k == hot ? ToCompute(x[k]) : logit;
+      const T result = FromCompute<T>(Expm1(logit - lse) * scale);
+      for (int k = 0; k < M; ++k)
+        results[k] = k == hot ? result : results[k];
+    }
+    return results;
+  }
+};
+
+/// What a row's gradient is where its target is ignored (0) or not in the vocabulary (NaN).
+template <typename T>
+struct FillRow {
+  T* out;
+  T value;
+
+  template <int M>
+  SIMT_DEVICE void Visit(std::int64_t i) {
+    Vec<T, M> values;
+    for (int k = 0; k < M; ++k)
+      values[k] = value;
+    Store(out + i, values);
+  }
+};
+
+}  // namespace infini_train::simt
