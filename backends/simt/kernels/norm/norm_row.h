@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "backends/simt/packed.h"
 #include "backends/simt/rows.h"
 
 namespace infini_train::simt {
@@ -66,24 +67,34 @@ struct CachedRow {
   static constexpr int kCached = kCachedVectors<N>;
   const T* row;
   std::int64_t vectors;
-  Vec<T, N> cache[kCached];
+  Packed<T, N> cache[kCached];
 
   SIMT_DEVICE CachedRow(const T* row, std::int64_t size) : row(row), vectors(size / N) {
+    SIMT_UNROLL
     for (int k = 0; k < kCached; ++k) {
       const std::int64_t v = Team::Lane() + std::int64_t{k} * Team::Size();
-      if (v < vectors) cache[k] = Load<N>(row + v * N);
+      if (v < vectors) cache[k] = Packed<T, N>::Of(row + v * N);
     }
   }
 
   /// The row x + residual, which is written to `sum` on the way.
   SIMT_DEVICE static CachedRow OfSum(const T* x, const T* residual, T* sum, std::int64_t size) {
     CachedRow result(sum, size / N, Uncached{});
+    Packed<T, N> residuals[kCached];
+    SIMT_UNROLL
     for (int k = 0; k < kCached; ++k) {
       const std::int64_t v = Team::Lane() + std::int64_t{k} * Team::Size();
-      if (v < result.vectors) {
-        result.cache[k] = Add(Load<N>(x + v * N), Load<N>(residual + v * N));
-        Store(sum + v * N, result.cache[k]);
-      }
+      if (v >= result.vectors) continue;
+      result.cache[k] = Packed<T, N>::Of(x + v * N);
+      residuals[k] = Packed<T, N>::Of(residual + v * N);
+    }
+    SIMT_UNROLL
+    for (int k = 0; k < kCached; ++k) {
+      const std::int64_t v = Team::Lane() + std::int64_t{k} * Team::Size();
+      if (v >= result.vectors) continue;
+      const Vec<T, N> total = Add(result.cache[k].Unpack(), residuals[k].Unpack());
+      Store(sum + v * N, total);
+      result.cache[k] = Packed<T, N>(total);
     }
     for (std::int64_t v = Team::Lane() + std::int64_t{kCached} * Team::Size(); v < result.vectors;
          v += Team::Size())
@@ -94,9 +105,10 @@ struct CachedRow {
   /// Calls `body(i, vector)` for this lane's vectors, which begin at element i.
   template <typename Body>
   SIMT_DEVICE void ForEach(Body& body) const {
+    SIMT_UNROLL
     for (int k = 0; k < kCached; ++k) {
       const std::int64_t v = Team::Lane() + std::int64_t{k} * Team::Size();
-      if (v < vectors) body(v * N, cache[k]);
+      if (v < vectors) body(v * N, cache[k].Unpack());
     }
     for (std::int64_t v = Team::Lane() + std::int64_t{kCached} * Team::Size(); v < vectors;
          v += Team::Size())
@@ -125,18 +137,22 @@ T* DataOf(const Tensor& tensor) {
 /// More lanes would leave each too few registers.
 inline constexpr int kMaxRowLanes = 256;
 
-/// Chooses team and vector width for rows of `hidden` elements, of which every array of the row and
-/// of the parameters begins at one of `arrays`, and calls `body(TypeTag<Team>{},
+/// Whether rows of `hidden` elements may be read in full vectors where every array of the row and
+/// of the parameters begins at one of `arrays`.
+template <typename T>
+bool HasVectorRows(std::int64_t hidden, std::initializer_list<const Tensor*> arrays) {
+  return hidden % kMaxVectorWidth<T> == 0 &&
+         std::all_of(arrays.begin(), arrays.end(), [](const Tensor* array) {
+           return !array->defined() ||
+                  reinterpret_cast<std::uintptr_t>(array->raw_data()) % kMaxVectorBytes == 0;
+         });
+}
+
+/// Chooses team and vector width for HasVectorRows' rows, and calls `body(TypeTag<Team>{},
 /// std::integral_constant<int, N>{}, lanes)` with the lanes of a BlockTeam.
 template <typename T, typename Body>
 void DispatchNormRows(std::int64_t hidden, std::initializer_list<const Tensor*> arrays,
                       Body&& body) {
-  const bool vectors =
-      hidden % kMaxVectorWidth<T> == 0 &&
-      std::all_of(arrays.begin(), arrays.end(), [](const Tensor* array) {
-        return !array->defined() ||
-               reinterpret_cast<std::uintptr_t>(array->raw_data()) % kMaxVectorBytes == 0;
-      });
   const auto choose = [&]<int N>(std::integral_constant<int, N> width) {
     if (hidden <= kMaxCachedGroupRow<N>) {
       body(TypeTag<GroupTeam>{}, width, GroupTeam::kLanes);
@@ -147,7 +163,7 @@ void DispatchNormRows(std::int64_t hidden, std::initializer_list<const Tensor*> 
       body(TypeTag<BlockTeam>{}, width, lanes);
     }
   };
-  if (vectors) {
+  if (HasVectorRows<T>(hidden, arrays)) {
     choose(std::integral_constant<int, kMaxVectorWidth<T>>{});
   } else {
     choose(std::integral_constant<int, 1>{});

@@ -5,9 +5,11 @@
 namespace infini_train::simt {
 namespace {
 
-/// A block sums this many columns; for each, kSlices lanes sum every kSlices-th part.
+/// A block sums this many columns; for each, kSlices lanes sum every kSlices-th part, and read
+/// kBatch of these before they add the first.
 constexpr int kColumns = 32;
-constexpr int kSlices = 8;
+constexpr int kSlices = 16;
+constexpr int kBatch = 8;
 
 template <typename C, typename W>
 SIMT_KERNEL void SumPartsKernel(W* grad_weight, W* grad_bias, const C* partials, std::int64_t parts,
@@ -18,8 +20,17 @@ SIMT_KERNEL void SumPartsKernel(W* grad_weight, W* grad_bias, const C* partials,
        first += GridSize() * kColumns) {
     const std::int64_t column = first + ThreadIndex() % kColumns;
     double sum = 0;
-    for (std::int64_t part = slice; column < stride && part < parts; part += kSlices)
-      sum += static_cast<double>(Load(partials + part * stride + column));
+    for (std::int64_t part = slice; column < stride && part < parts; part += kBatch * kSlices) {
+      C batch[kBatch];
+      SIMT_UNROLL
+      for (int k = 0; k < kBatch; ++k) {
+        const std::int64_t next = part + k * kSlices;
+        batch[k] = next < parts ? Load(partials + next * stride + column) : C(0);
+      }
+      SIMT_UNROLL
+      for (int k = 0; k < kBatch; ++k)
+        sum += static_cast<double>(batch[k]);
+    }
     slice_sums[ThreadIndex()] = sum;
     SyncBlock();
     W* gradient = column < hidden ? grad_weight : grad_bias;

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include "backends/simt/dialect.h"
+
+namespace infini_train::simt {
+
+/// N neighbouring elements in the words that they came in. What is read under a condition and used
+/// behind it should be held so: a compiler that takes elements of half types apart under the
+/// condition waits there for each vector before it reads the next.
+template <typename T, int N>
+class Packed {
+ public:
+  Packed() = default;
+  SIMT_DEVICE explicit Packed(const Vec<T, N>& elements) : words_(std::bit_cast<Words>(elements)) {}
+
+  SIMT_DEVICE static Packed Of(const T* elements, Place place = Place::current()) {
+    Packed packed;
+    packed.words_ = Load<kWords>(reinterpret_cast<const Word*>(elements), place);
+    return packed;
+  }
+
+  SIMT_DEVICE Vec<T, N> Unpack() const { return std::bit_cast<Vec<T, N>>(words_); }
+
+ private:
+  using Word = std::conditional_t<sizeof(T) * N % 4 == 0, std::uint32_t,
+                                  std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>;
+  static constexpr int kWords = static_cast<int>(sizeof(T) * N / sizeof(Word));
+  using Words = Vec<Word, kWords>;
+
+  Words words_ = {};
+};
+
+}  // namespace infini_train::simt
