@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string>
 
-#include "backends/simt/dialect.h"
+#include "backends/simt/strided.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
 
@@ -11,14 +11,12 @@ namespace {
 
 template <typename T>
 struct RotaryArguments {
+  StridedIndex<4> vectors;  ///< of pairs: the first of each in out, x, cos and sin
   T* out;
   const T* x;
   const ComputeType<T>* cos;
   const ComputeType<T>* sin;
-  std::int64_t heads, length, pairs;
-  std::int64_t rows;  // batch * heads * length
-  std::int64_t out_strides[3], x_strides[3];
-  std::int64_t cos_stride, sin_stride;
+  std::int64_t pairs;
   bool inverse;
 };
 
@@ -26,23 +24,15 @@ struct RotaryArguments {
 template <typename T, int kWidth, bool kInterleaved>
 SIMT_KERNEL void RotaryKernel(RotaryArguments<T> args) {
   using C = ComputeType<T>;
-  const std::int64_t per_row = args.pairs / kWidth;
-  for (std::int64_t i = GlobalThreadIndex(); i < args.rows * per_row; i += GlobalThreadCount()) {
-    const std::int64_t row = i / per_row;
-    const std::int64_t j = (i - row * per_row) * kWidth;
-    const std::int64_t head = row / args.length;
-    const std::int64_t t = row - head * args.length;
-    const std::int64_t b = head / args.heads;
-    const std::int64_t h = head - b * args.heads;
-    const T* x = args.x + b * args.x_strides[0] + h * args.x_strides[1] + t * args.x_strides[2];
-    T* out = args.out + b * args.out_strides[0] + h * args.out_strides[1] + t * args.out_strides[2];
-    // Where the two vectors that hold the pairs lie.
-    const std::int64_t low_at = kInterleaved ? 2 * j : j;
-    const std::int64_t high_at = kInterleaved ? 2 * j + kWidth : j + args.pairs;
-    Vec<T, kWidth> low = Load<kWidth>(x + low_at);
-    Vec<T, kWidth> high = Load<kWidth>(x + high_at);
-    const Vec<C, kWidth> cos = Load<kWidth>(args.cos + t * args.cos_stride + j);
-    const Vec<C, kWidth> sin = Load<kWidth>(args.sin + t * args.sin_stride + j);
+  // Between the two vectors that hold the pairs.
+  const std::int64_t apart = kInterleaved ? kWidth : args.pairs;
+  for (std::int64_t i = GlobalThreadIndex(); i < args.vectors.numel; i += GlobalThreadCount()) {
+    std::int64_t offsets[4];
+    args.vectors.Locate(i, offsets);
+    Vec<T, kWidth> low = Load<kWidth>(args.x + offsets[1]);
+    Vec<T, kWidth> high = Load<kWidth>(args.x + offsets[1] + apart);
+    const Vec<C, kWidth> cos = Load<kWidth>(args.cos + offsets[2]);
+    const Vec<C, kWidth> sin = Load<kWidth>(args.sin + offsets[3]);
     for (int p = 0; p < kWidth; ++p) {
       T& first = kInterleaved ? (2 * p < kWidth ? low[2 * p] : high[2 * p - kWidth]) : low[p];
       T& second =
@@ -53,8 +43,8 @@ SIMT_KERNEL void RotaryKernel(RotaryArguments<T> args) {
       first = FromCompute<T>(a_value * cos[p] - b_value * s);
       second = FromCompute<T>(a_value * s + b_value * cos[p]);
     }
-    Store(out + low_at, low);
-    Store(out + high_at, high);
+    Store(args.out + offsets[0], low);
+    Store(args.out + offsets[0] + apart, high);
   }
 }
 
@@ -90,21 +80,25 @@ void Rotary(const Context& context, Tensor& out, const Tensor& x, const Tensor& 
     args.x = x.data<T>();
     args.cos = cos.data<C>();
     args.sin = sin.data<C>();
-    args.heads = x.size(1);
-    args.length = x.size(2);
     args.pairs = x.size(3) / 2;
-    args.rows = x.size(0) * args.heads * args.length;
-    std::copy_n(out.strides().begin(), 3, args.out_strides);
-    std::copy_n(x.strides().begin(), 3, args.x_strides);
-    args.cos_stride = cos.strides()[0];
-    args.sin_stride = sin.strides()[0];
     args.inverse = inverse;
     const bool vector =
         std::min({VectorWidth(args.pairs), RowWidth(args.x, x.strides()),
                   RowWidth(args.out, out.strides()), RowWidth(args.cos, cos.strides()),
                   RowWidth(args.sin, sin.strides())}) >= kWidth;
     const auto launch = [&](auto kernel, int width) {
-      Launch(context, Linear(args.rows * args.pairs, width), kernel, args);
+      const std::int64_t step = interleaved ? 2 * width : width;
+      const auto strides = [&](const Tensor& tensor) {
+        return Dims{tensor.strides()[0], tensor.strides()[1], tensor.strides()[2], step};
+      };
+      const Dims out_strides = strides(out);
+      const Dims x_strides = strides(x);
+      const Dims cos_strides = {0, 0, cos.strides()[0], width};
+      const Dims sin_strides = {0, 0, sin.strides()[0], width};
+      args.vectors =
+          StridedIndex<4>(MergedDims({x.size(0), x.size(1), x.size(2), args.pairs / width},
+                                     {&out_strides, &x_strides, &cos_strides, &sin_strides}));
+      Launch(context, Linear(args.vectors.numel), kernel, args);
     };
     if (vector) {
       launch(interleaved ? &RotaryKernel<T, kWidth, true> : &RotaryKernel<T, kWidth, false>,
