@@ -1,3 +1,4 @@
+#include <limits>
 #include <vector>
 
 #include "infini_train/conformance/suites.h"
@@ -43,9 +44,14 @@ Step MakeStep(Trial& trial, const Dims& shape) {
   return step;
 }
 
+/// The gradient factor of a step; with one that is not finite, nothing must change.
+constexpr double kHalf = 0.5;
+constexpr double kNotFinite = std::numeric_limits<double>::infinity();
+
+template <const double& factor>
 std::function<void()> AdamWCall(Trial& trial, const Dims& shape) {
   Step step = MakeStep(trial, shape);
-  const Tensor scalars = trial.FixedValues({4}, DataType::kFloat64, {1e-2, 0.19, 0.002, 0.5});
+  const Tensor scalars = trial.FixedValues({4}, DataType::kFloat64, {1e-2, 0.19, 0.002, factor});
   return [=]() mutable {
     Call<op::AdamW>(MutableTensorList(step.params), TensorList(step.grads),
                     MutableTensorList(step.first), MutableTensorList(step.second),
@@ -53,9 +59,10 @@ std::function<void()> AdamWCall(Trial& trial, const Dims& shape) {
   };
 }
 
+template <const double& factor>
 std::function<void()> SgdCall(Trial& trial, const Dims& shape) {
   Step step = MakeStep(trial, shape);
-  const Tensor scalars = trial.FixedValues({2}, DataType::kFloat64, {1e-2, 0.5});
+  const Tensor scalars = trial.FixedValues({2}, DataType::kFloat64, {1e-2, factor});
   const SgdParams hyper{.momentum = 0.9, .weight_decay = 0.01, .nesterov = true};
   return [=]() mutable {
     Call<op::Sgd>(MutableTensorList(step.params), TensorList(step.grads),
@@ -66,14 +73,17 @@ std::function<void()> SgdCall(Trial& trial, const Dims& shape) {
 }  // namespace
 
 void AppendOptimizerSuites(std::vector<OpSuite>& suites) {
-  const auto optimizer = [&](OpId op, TrialBody body, ShapeFunction operations) {
+  const auto optimizer = [&](OpId op, TrialBody body, ShapeFunction operations, Dims benchmark) {
     suites.push_back(
-        {op, kFloatingTypes, kRowMajor, {{1}, {1000}, {70000}}, body, operations, {65536}});
+        {op, kFloatingTypes, kRowMajor, {{1}, {1000}, {70000}}, body, operations, benchmark});
   };
-  optimizer(OpId::kGlobalNorm, &GlobalNormCall, Five);
-  optimizer(OpId::kScaleAll, &ScaleAllCall, One);
-  optimizer(OpId::kAdamW, &AdamWCall, Ten);
-  optimizer(OpId::kSgd, &SgdCall, Ten);
+  const Dims measured = {65536};
+  optimizer(OpId::kGlobalNorm, &GlobalNormCall, Five, measured);
+  optimizer(OpId::kScaleAll, &ScaleAllCall, One, measured);
+  optimizer(OpId::kAdamW, &AdamWCall<kHalf>, Ten, measured);
+  optimizer(OpId::kAdamW, &AdamWCall<kNotFinite>, Zero, {});
+  optimizer(OpId::kSgd, &SgdCall<kHalf>, Ten, measured);
+  optimizer(OpId::kSgd, &SgdCall<kNotFinite>, Zero, {});
 }
 
 }  // namespace infini_train::conformance

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -303,6 +304,41 @@ TEST_P(OptimizerTest, Sgd) {
         }
       }
       lists.ExpectUpdated({.operations = 8, .scale = 2.2});
+    });
+  }
+}
+
+TEST_P(OptimizerTest, AFactorThatIsNotFiniteWritesNothing) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double factor : {std::nan(""), kInfinity, -kInfinity}) {
+    SCOPED_TRACE(factor);
+    ForEachCase(kShapes, [&](Lists& lists) {
+      const auto values = [&] {
+        std::vector<std::vector<double>> result;
+        for (const auto* list : {&lists.params, &lists.first, &lists.second, &lists.masters}) {
+          for (const Tensor& tensor : *list) {
+            if (tensor.defined()) result.push_back(ToDoubles(tensor));
+          }
+        }
+        return result;
+      };
+      for (std::size_t k = 0; k < lists.params.size(); ++k) {
+        if (lists.masters.empty() || !lists.masters[k].defined()) continue;
+        lists.params[k] = Lists::RoundedTo(lists.params[k].dtype(), lists.masters[k]);
+      }
+      const std::vector<std::vector<double>> before = values();
+      Call<op::AdamW>(MutableTensorList(lists.params), TensorList(lists.grads),
+                      MutableTensorList(lists.first), MutableTensorList(lists.second),
+                      MutableTensorList(lists.masters), Scalars({0.1, 0.5, 0.5, factor}),
+                      AdamWParams{.weight_decay = 0.1});
+      EXPECT_EQ(values(), before) << "AdamW";
+      for (const bool first_step : {true, false}) {
+        Call<op::Sgd>(MutableTensorList(lists.params), TensorList(lists.grads),
+                      MutableTensorList(lists.first), MutableTensorList(lists.masters),
+                      Scalars({0.1, factor}),
+                      SgdParams{.momentum = 0.9, .weight_decay = 0.1, .first_step = first_step});
+        EXPECT_EQ(values(), before) << "Sgd";
+      }
     });
   }
 }

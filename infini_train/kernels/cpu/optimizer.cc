@@ -168,6 +168,7 @@ void AdamW(const KernelContext&, MutableTensorList params, TensorList grads,
   const double step_size = lr / values[1];
   const double inverse_sqrt_correction = 1.0 / std::sqrt(values[2]);
   const double grad_factor = values[3];
+  if (!std::isfinite(grad_factor)) return;
   ForEachParameter(
       "AdamW", params, grads, masters,
       [&](const auto parameter, std::size_t k, std::int64_t begin, std::int64_t end) {
@@ -203,6 +204,7 @@ void Sgd(const KernelContext&, MutableTensorList params, TensorList grads,
   const double* values = scalars.data<double>();
   const double lr = values[0];
   const double grad_factor = values[1];
+  if (!std::isfinite(grad_factor)) return;
   // On the first step the buffer, which may hold anything, becomes g.
   const bool first = hyper.first_step;
   ForEachParameter("Sgd", params, grads, masters,

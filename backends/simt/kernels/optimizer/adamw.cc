@@ -13,7 +13,9 @@ enum List { kParam, kGrad, kFirst, kSecond, kMaster, kLists };
 template <typename P, typename G>
 struct AdamWUpdate {
   using Access = ParameterAccess<P, G, kMaster, kLists>;
+  using Hyper = AdamWParams;
   using C = typename Access::C;
+  static constexpr int kGradientFactor = 3;
 
   SIMT_DEVICE AdamWUpdate(const TensorTable<kLists>& tensors, const double* scalars,
                           const AdamWParams& hyper)
@@ -27,7 +29,7 @@ struct AdamWUpdate {
     keep = static_cast<C>(1.0 - lr * hyper.weight_decay);
     step = static_cast<C>(lr / Load(scalars + 1));
     root_factor = static_cast<C>(1.0 / Sqrt(Load(scalars + 2)));
-    grad_factor = static_cast<C>(Load(scalars + 3));
+    grad_factor = static_cast<C>(Load(scalars + kGradientFactor));
   }
 
   template <int kWidth>
@@ -52,29 +54,14 @@ struct AdamWUpdate {
   C keep, step, root_factor, grad_factor;
 };
 
-template <typename P, typename G>
-SIMT_KERNEL void AdamWKernel(TensorTable<kLists> table, const double* scalars, AdamWParams hyper) {
-  using Update = AdamWUpdate<P, G>;
-  const Update update(table, scalars, hyper);
-  for (std::int64_t chunk = BlockIndex(); chunk < table.chunks; chunk += GridSize())
-    ForEachInChunk<Update::Access::kVector>(table, chunk, update);
-}
-
 void AdamW(const Context& context, MutableTensorList params, TensorList grads,
            MutableTensorList exp_avgs, MutableTensorList exp_avg_sqs, MutableTensorList masters,
            const Tensor& scalars, const AdamWParams& hyper) {
-  const double* scalars_data = scalars.data<double>();
-  ForEachParameterTable<kMaster, kLists>(
-      params, grads, masters,
-      [&](std::size_t k, void** data) {
-        data[kFirst] = exp_avgs[k].raw_data();
-        data[kSecond] = exp_avg_sqs[k].raw_data();
-      },
-      [&](auto param_tag, auto grad_tag, const TensorTable<kLists>& table) {
-        using P = typename decltype(param_tag)::type;
-        using G = typename decltype(grad_tag)::type;
-        Launch(context, TableGeometry(table.chunks), AdamWKernel<P, G>, table, scalars_data, hyper);
-      });
+  UpdateParameters<AdamWUpdate>(context, params, grads, masters, scalars, hyper,
+                                [&](std::size_t k, void** data) {
+                                  data[kFirst] = exp_avgs[k].raw_data();
+                                  data[kSecond] = exp_avg_sqs[k].raw_data();
+                                });
 }
 
 }  // namespace

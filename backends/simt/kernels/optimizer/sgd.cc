@@ -13,7 +13,9 @@ enum List { kParam, kGrad, kBuffer, kMaster, kLists };
 template <typename P, typename G>
 struct SgdUpdate {
   using Access = ParameterAccess<P, G, kMaster, kLists>;
+  using Hyper = SgdParams;
   using C = typename Access::C;
+  static constexpr int kGradientFactor = 1;
 
   SIMT_DEVICE SgdUpdate(const TensorTable<kLists>& tensors, const double* scalars,
                         const SgdParams& hyper)
@@ -22,7 +24,7 @@ struct SgdUpdate {
         rest(hyper.first_step ? C(1) : static_cast<C>(1.0 - hyper.dampening)),
         decay(static_cast<C>(hyper.weight_decay)),
         lr(static_cast<C>(Load(scalars))),
-        grad_factor(static_cast<C>(Load(scalars + 1))),
+        grad_factor(static_cast<C>(Load(scalars + kGradientFactor))),
         nesterov(hyper.nesterov),
         first_step(hyper.first_step) {}
 
@@ -52,27 +54,12 @@ struct SgdUpdate {
   bool nesterov, first_step;
 };
 
-template <typename P, typename G>
-SIMT_KERNEL void SgdKernel(TensorTable<kLists> table, const double* scalars, SgdParams hyper) {
-  using Update = SgdUpdate<P, G>;
-  const Update update(table, scalars, hyper);
-  for (std::int64_t chunk = BlockIndex(); chunk < table.chunks; chunk += GridSize())
-    ForEachInChunk<Update::Access::kVector>(table, chunk, update);
-}
-
 void Sgd(const Context& context, MutableTensorList params, TensorList grads,
          MutableTensorList momentum_buffers, MutableTensorList masters, const Tensor& scalars,
          const SgdParams& hyper) {
-  const double* scalars_data = scalars.data<double>();
-  ForEachParameterTable<kMaster, kLists>(
-      params, grads, masters,
-      [&](std::size_t k, void** data) {
+  UpdateParameters<SgdUpdate>(
+      context, params, grads, masters, scalars, hyper, [&](std::size_t k, void** data) {
         data[kBuffer] = momentum_buffers.empty() ? nullptr : momentum_buffers[k].raw_data();
-      },
-      [&](auto param_tag, auto grad_tag, const TensorTable<kLists>& table) {
-        using P = typename decltype(param_tag)::type;
-        using G = typename decltype(grad_tag)::type;
-        Launch(context, TableGeometry(table.chunks), SgdKernel<P, G>, table, scalars_data, hyper);
       });
 }
 

@@ -20,6 +20,7 @@ inline constexpr int kTableBlock = 256;
 /// least 4 KiB of kernel arguments, of which 512 bytes are left to others.
 template <int kLists>
 struct TensorTable {
+  static constexpr int kListCount = kLists;
   static constexpr int kCapacity = 3584 / (8 * kLists + 2 * 8 + 1);
 
   void* data[kCapacity][kLists];  ///< null where a list has no such tensor
@@ -102,6 +103,8 @@ inline Geometry TableGeometry(std::int64_t chunks) {
 template <typename P, typename G, int kMaster, int kLists>
 struct ParameterAccess {
   using C = ComputeType<P>;
+  using Table = TensorTable<kLists>;
+  static constexpr int kMasterList = kMaster;
   static constexpr int kVector = kMaxVectorWidth<C>;
 
   template <int kWidth, typename T>
@@ -146,33 +149,53 @@ struct ParameterAccess {
 inline constexpr DataType kTableTypes[] = {DataType::kFloat32, DataType::kFloat64,
                                            DataType::kFloat16, DataType::kBFloat16};
 
-/// Launches an optimizer's kernel for tables of parameters of one type P and gradients of one type
-/// G, for each such pair that optimizers take: G is P or float. `fill(k, data)` sets the arrays of
-/// the lists besides those of the parameter, the gradient and the master, which are float or, for
-/// double, double. `launch(TypeTag<P>, TypeTag<G>, table)`.
-template <int kMaster, int kLists, typename Fill, typename LaunchTable>
-void ForEachParameterTable(MutableTensorList params, TensorList grads, MutableTensorList masters,
-                           const Fill& fill, const LaunchTable& launch) {
+/// One optimizer step of the parameters in a table. Update<P, G> says what happens to `width`
+/// elements, as ForEachInChunk's body; it names its ParameterAccess, its type of hyperparameters,
+/// and the place of the gradient factor among the scalars.
+template <typename Update>
+SIMT_KERNEL void UpdateKernel(typename Update::Access::Table table, const double* scalars,
+                              typename Update::Hyper hyper) {
+  // A step whose gradients are not finite leaves everything as it was.
+  const double factor = Load(scalars + Update::kGradientFactor);
+  if (factor - factor != 0.0) return;
+  const Update update(table, scalars, hyper);
+  for (std::int64_t chunk = BlockIndex(); chunk < table.chunks; chunk += GridSize())
+    ForEachInChunk<Update::Access::kVector>(table, chunk, update);
+}
+
+/// Runs UpdateKernel on tables of parameters of one type P and gradients of one type G, for each
+/// such pair that optimizers take: G is P or float. `fill(k, data)` sets the arrays of the lists
+/// besides those of the parameter, the gradient and the master, which are float or, for double,
+/// double.
+template <template <typename P, typename G> typename Update, typename Hyper, typename Fill>
+void UpdateParameters(const Context& context, MutableTensorList params, TensorList grads,
+                      MutableTensorList masters, const Tensor& scalars, const Hyper& hyper,
+                      const Fill& fill) {
+  const double* scalars_data = scalars.data<double>();
   const auto run = [&](auto param_tag, auto grad_tag) {
     using P = typename decltype(param_tag)::type;
     using G = typename decltype(grad_tag)::type;
-    constexpr std::size_t kVector = kMaxVectorWidth<ComputeType<P>>;
+    using Access = typename Update<P, G>::Access;
+    constexpr int kLists = Access::Table::kListCount;
     std::size_t alignment[kLists];
     std::fill_n(alignment, kLists, kMaxVectorBytes);
-    alignment[0] = kVector * sizeof(P);
-    alignment[1] = kVector * sizeof(G);
+    alignment[0] = Access::kVector * sizeof(P);
+    alignment[1] = Access::kVector * sizeof(G);
     ForEachTable<kLists>(
         params.size(), alignment,
         [&](std::size_t k, void** data) -> std::int64_t {
           if (params[k].dtype() != DataTypeOf<P>() || grads[k].dtype() != DataTypeOf<G>()) return 0;
           data[0] = params[k].raw_data();
           data[1] = grads[k].raw_data();
-          data[kMaster] =
+          data[Access::kMasterList] =
               masters.empty() || !masters[k].defined() ? nullptr : masters[k].raw_data();
           fill(k, data);
           return params[k].numel();
         },
-        [&](const TensorTable<kLists>& table) { launch(param_tag, grad_tag, table); });
+        [&](const typename Access::Table& table) {
+          Launch(context, TableGeometry(table.chunks), UpdateKernel<Update<P, G>>, table,
+                 scalars_data, hyper);
+        });
   };
   for (const DataType dtype : kTableTypes) {
     DispatchFloating("an optimizer", dtype, [&](auto tag) {
