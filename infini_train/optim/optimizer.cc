@@ -22,14 +22,6 @@ bool NeedsMaster(const Tensor& parameter) {
   return parameter.dtype() == DataType::kBFloat16 || parameter.dtype() == DataType::kFloat16;
 }
 
-/// float64 numbers that a step needs, the last one being the gradient factor, on the device.
-Tensor StepScalars(std::vector<double> values, const Tensor& gradient_factor, Device device) {
-  const auto count = static_cast<std::int64_t>(values.size());
-  const Tensor scalars = To(Tensor::FromVector(values, {count}), device);
-  if (gradient_factor.defined()) CopyInPlace(Select(scalars, 0, count - 1), gradient_factor);
-  return scalars;
-}
-
 std::vector<Tensor> GradientsOf(const std::vector<Tensor>& parameters) {
   std::vector<Tensor> grads;
   for (const Tensor& parameter : parameters) {
@@ -77,8 +69,32 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, std::vector<std::string
 Optimizer::~Optimizer() = default;
 
 void Optimizer::Step(double learning_rate, const Tensor& gradient_factor) {
-  NoGrad no_grad;
+  PrepareStep(learning_rate);
+  ApplyStep(gradient_factor);
+}
+
+void Optimizer::PrepareStep(double learning_rate) {
+  const NoGrad no_grad;
   ++step_;
+  const std::vector<double> values = Scalars(learning_rate);
+  if (!scalars_.defined()) {
+    const std::vector<Tensor> parameters = Parameters();
+    const Device device = parameters.empty() ? Device() : parameters.front().device();
+    scalars_ = Ones({static_cast<std::int64_t>(values.size()) + 1}, DataType::kFloat64, device);
+  }
+  // As arguments of kernels, numbers reach the device without a copy that the host would wait for.
+  for (std::size_t i = 0; i < values.size(); ++i)
+    FillInPlace(Select(scalars_, 0, static_cast<std::int64_t>(i)), values[i]);
+}
+
+void Optimizer::ApplyStep(const Tensor& gradient_factor) {
+  const NoGrad no_grad;
+  const Tensor factor = Select(scalars_, 0, -1);
+  if (gradient_factor.defined()) {
+    CopyInPlace(factor, gradient_factor);
+  } else {
+    FillInPlace(factor, 1);
+  }
   for (const Group& group : groups_) {
     Batch batch;
     batch.states.resize(state_kinds_.size());
@@ -92,10 +108,12 @@ void Optimizer::Step(double learning_rate, const Tensor& gradient_factor) {
       }
       if (!group.masters.empty()) batch.masters.push_back(group.masters[i]);
     }
-    if (!batch.params.empty()) {
-      Update(batch, group.settings.weight_decay, learning_rate, gradient_factor);
-    }
+    if (!batch.params.empty()) Update(batch, group.settings.weight_decay, scalars_);
   }
+}
+
+void Optimizer::DiscardStep() {
+  --step_;
 }
 
 void Optimizer::ZeroGrad() const {
@@ -168,12 +186,12 @@ void Optimizer::LoadStateDict(const NamedTensors& state, std::int64_t step) {
 AdamW::AdamW(std::vector<ParameterGroup> groups, Options options)
     : Optimizer(std::move(groups), {"exp_avg", "exp_avg_sq"}), options_(options) {}
 
-void AdamW::Update(Batch& batch, double weight_decay, double learning_rate,
-                   const Tensor& gradient_factor) {
+std::vector<double> AdamW::Scalars(double learning_rate) const {
   const auto t = static_cast<double>(step());
-  const Tensor scalars = StepScalars(
-      {learning_rate, 1.0 - std::pow(options_.beta1, t), 1.0 - std::pow(options_.beta2, t), 1.0},
-      gradient_factor, batch.params.front().device());
+  return {learning_rate, 1.0 - std::pow(options_.beta1, t), 1.0 - std::pow(options_.beta2, t)};
+}
+
+void AdamW::Update(Batch& batch, double weight_decay, const Tensor& scalars) {
   const AdamWParams hyper{options_.beta1, options_.beta2, options_.eps, weight_decay};
   Call<op::AdamW>(batch.params, batch.grads, batch.states[0], batch.states[1], batch.masters,
                   scalars, hyper);
@@ -192,10 +210,11 @@ Sgd::Sgd(std::vector<ParameterGroup> groups, Options options)
   }
 }
 
-void Sgd::Update(Batch& batch, double weight_decay, double learning_rate,
-                 const Tensor& gradient_factor) {
-  const Tensor scalars =
-      StepScalars({learning_rate, 1.0}, gradient_factor, batch.params.front().device());
+std::vector<double> Sgd::Scalars(double learning_rate) const {
+  return {learning_rate};
+}
+
+void Sgd::Update(Batch& batch, double weight_decay, const Tensor& scalars) {
   const SgdParams hyper{options_.momentum, options_.dampening, weight_decay, options_.nesterov,
                         step() == 1};
   std::vector<Tensor> no_buffers;
@@ -207,11 +226,14 @@ GradientNorm ComputeGradientNorm(const std::vector<Tensor>& parameters, double m
   NoGrad no_grad;
   const std::vector<Tensor> grads = GradientsOf(parameters);
   const Device device = parameters.empty() ? Device() : parameters.front().device();
-  GradientNorm result{Zeros({}, DataType::kFloat32, device), {}};
+  GradientNorm result{Tensor::Empty({}, DataType::kFloat32, device), {}};
   Call<op::GlobalNorm>(result.norm, grads);
-  result.factor = max_norm > 0.0
-                      ? Clamp(Div(Scalar(max_norm), Add(result.norm, Scalar(1e-6))), 0.0, 1.0)
-                      : Ones({}, DataType::kFloat32, device);
+  // 0, or NaN where the norm is infinite or NaN: the largest norm over infinity would be 0.
+  const Tensor guard = result.norm * Scalar(0);
+  result.factor =
+      max_norm > 0.0
+          ? Clamp(Div(Scalar(max_norm), Add(result.norm, Scalar(1e-6))), 0.0, 1.0) + guard
+          : guard + Scalar(1);
   return result;
 }
 

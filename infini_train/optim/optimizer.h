@@ -34,8 +34,20 @@ class INFINI_TRAIN_API Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// One update with `learning_rate`. `gradient_factor` (float32 [], may be undefined for 1)
-  /// multiplies every gradient: the second half of clipping.
+  /// multiplies every gradient: the second half of clipping. Where it is not finite, nothing
+  /// changes but the count.
   void Step(double learning_rate, const Tensor& gradient_factor = {});
+
+  // Step in two parts, for a device that replays captured work (core/device/graph.h).
+  /// What differs from step to step: counts it, and puts the learning rate and the bias corrections
+  /// where ApplyStep finds them, in stream order.
+  void PrepareStep(double learning_rate);
+  /// The update itself, work of the device alone: captured once, it can be replayed after any other
+  /// PrepareStep. Not in the first step of a run, which starts the momentum of SGD.
+  void ApplyStep(const Tensor& gradient_factor = {});
+  /// Takes the last step out of the count: its gradient factor was not finite.
+  void DiscardStep();
+
   /// Drops all gradients.
   void ZeroGrad() const;
 
@@ -72,8 +84,10 @@ class INFINI_TRAIN_API Optimizer {
   /// parameter that is listed twice.
   Optimizer(std::vector<ParameterGroup> groups, std::vector<std::string> state_kinds);
 
-  virtual void Update(Batch& batch, double weight_decay, double learning_rate,
-                      const Tensor& gradient_factor) = 0;
+  /// The numbers that all updates of the present step share, besides the gradient factor.
+  virtual std::vector<double> Scalars(double learning_rate) const = 0;
+  /// `scalars` (float64, on the device): Scalars and then the gradient factor.
+  virtual void Update(Batch& batch, double weight_decay, const Tensor& scalars) = 0;
 
  private:
   /// Calls `visitor(name, tensor)` for every tensor of the state.
@@ -82,6 +96,7 @@ class INFINI_TRAIN_API Optimizer {
 
   std::vector<Group> groups_;
   std::vector<std::string> state_kinds_;
+  Tensor scalars_;  ///< float64, of the first step on
   std::int64_t step_ = 0;
 };
 
@@ -100,8 +115,8 @@ class INFINI_TRAIN_API AdamW : public Optimizer {
   std::string name() const override { return "adamw"; }
 
  protected:
-  void Update(Batch& batch, double weight_decay, double learning_rate,
-              const Tensor& gradient_factor) override;
+  std::vector<double> Scalars(double learning_rate) const override;
+  void Update(Batch& batch, double weight_decay, const Tensor& scalars) override;
 
  private:
   Options options_;
@@ -124,15 +139,16 @@ class INFINI_TRAIN_API Sgd : public Optimizer {
   std::string name() const override { return "sgd"; }
 
  protected:
-  void Update(Batch& batch, double weight_decay, double learning_rate,
-              const Tensor& gradient_factor) override;
+  std::vector<double> Scalars(double learning_rate) const override;
+  void Update(Batch& batch, double weight_decay, const Tensor& scalars) override;
 
  private:
   Options options_;
 };
 
 /// Euclidean norm over all gradients, and the factor min(1, max_norm / (norm + 1e-6)) that brings
-/// it down to max_norm (1 when max_norm is 0: no clipping). Both float32 [] on the device.
+/// it down to max_norm (1 when max_norm is 0: no clipping). Both float32 [] on the device. The
+/// factor of a norm that is not finite is NaN.
 struct GradientNorm {
   Tensor norm;
   Tensor factor;

@@ -230,6 +230,46 @@ TEST_P(OptimizerTest, TheNormOfNoGradientIsZero) {
   EXPECT_EQ(ComputeGradientNorm({}, 1.0).norm.Item(), 0.0);
 }
 
+TEST_P(OptimizerTest, TheFactorOfANormThatIsNotFiniteIsNaN) {
+  MakeParameters(DataType::kFloat32);
+  for (const double value : {std::nan(""), HUGE_VAL}) {
+    parameters_[2].set_grad(Full({11}, value, DataType::kFloat32, device()));
+    for (const double max_norm : {0.0, 1.0}) {
+      const GradientNorm result = ComputeGradientNorm(parameters_, max_norm);
+      EXPECT_FALSE(std::isfinite(result.norm.Item())) << value;
+      EXPECT_TRUE(std::isnan(result.factor.Item())) << value << ", at most " << max_norm;
+    }
+  }
+}
+
+TEST_P(OptimizerTest, AStepWhoseGradientsAreNotFiniteChangesNothing) {
+  MakeParameters(DataType::kFloat32);
+  AdamW adamw(groups_);
+  Sgd sgd(groups_, {.momentum = 0.9});
+  const auto values = [&] {
+    std::vector<std::vector<double>> result;
+    for (const Tensor& p : parameters_)
+      result.push_back(ToDoubles(p));
+    for (const Optimizer* optimizer : std::vector<const Optimizer*>{&adamw, &sgd}) {
+      for (const auto& [name, tensor] : optimizer->StateDict())
+        result.push_back(ToDoubles(tensor));
+    }
+    return result;
+  };
+  for (Optimizer* optimizer : std::vector<Optimizer*>{&adamw, &sgd}) {
+    for (const Tensor& p : parameters_)
+      p.set_grad(Ones(p.shape(), p.dtype(), device()));
+    optimizer->Step(0.1, ComputeGradientNorm(parameters_, 1.0).factor);
+    const auto before = values();
+    parameters_[0].set_grad(Full({3, 5}, HUGE_VAL, DataType::kFloat32, device()));
+    optimizer->Step(0.1, ComputeGradientNorm(parameters_, 1.0).factor);
+    EXPECT_EQ(values(), before);
+    EXPECT_EQ(optimizer->step(), 2);
+    optimizer->DiscardStep();
+    EXPECT_EQ(optimizer->step(), 1);
+  }
+}
+
 TEST_P(OptimizerTest, TheNormOfLargeGradientsDoesNotOverflow) {
   MakeParameters(DataType::kFloat32);
   parameters_[0].set_grad(Full({3, 5}, 1e30, DataType::kFloat32, device()));
