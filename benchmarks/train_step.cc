@@ -12,14 +12,13 @@
 #include <string>
 #include <vector>
 
-#include "infini_train/autograd/backward.h"
-#include "infini_train/autograd/functions.h"
-#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/device/allocator.h"
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/threads.h"
 #include "infini_train/models/model.h"
 #include "infini_train/optim/optimizer.h"
+#include "infini_train/trainer/step/step_runner.h"
 
 namespace infini_train {
 namespace {
@@ -29,6 +28,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kPresetVocabulary = 50304;
 constexpr std::int64_t kLargestToken = 50257;
 constexpr int kNumBatches = 4;
+constexpr double kGradClip = 1.0;
+constexpr double kLearningRate = 1e-4;
 
 struct Options {
   std::string model = "gpt2";
@@ -36,6 +37,7 @@ struct Options {
   std::string dtype = "float32";
   std::int64_t batch_size = 4;
   std::int64_t sequence_length = 64;
+  std::string graph = "auto";
   int steps = 20;
   int threads = 0;
 };
@@ -68,28 +70,22 @@ class SplitMix64 {
   std::uint64_t state_ = 0;
 };
 
-struct Batch {
-  Tensor inputs;
-  Tensor targets;
-};
-
-std::vector<Batch> MakeBatches(const Options& o, std::int64_t vocab_size, Device device) {
+std::vector<TokenBatch> MakeBatches(const Options& o, std::int64_t vocab_size) {
   const std::uint64_t modulus = static_cast<std::uint64_t>(std::min(vocab_size, kLargestToken));
   SplitMix64 next;
-  std::vector<Batch> batches;
+  std::vector<TokenBatch> batches;
   for (int i = 0; i < kNumBatches; ++i) {
-    std::vector<std::int64_t> inputs;
-    std::vector<std::int64_t> targets;
+    TokenBatch& batch = batches.emplace_back();
+    batch.batch_size = o.batch_size;
+    batch.sequence_length = o.sequence_length;
+    batch.num_targets = o.batch_size * o.sequence_length;
     for (std::int64_t row = 0; row < o.batch_size; ++row) {
       for (std::int64_t t = 0; t <= o.sequence_length; ++t) {
         const auto token = static_cast<std::int64_t>(next() % modulus);
-        if (t < o.sequence_length) inputs.push_back(token);
-        if (t > 0) targets.push_back(token);
+        if (t < o.sequence_length) batch.inputs.push_back(token);
+        if (t > 0) batch.targets.push_back(token);
       }
     }
-    const Dims shape = {o.batch_size, o.sequence_length};
-    batches.push_back({To(Tensor::FromVector(inputs, shape), device),
-                       To(Tensor::FromVector(targets, shape), device)});
   }
   return batches;
 }
@@ -112,32 +108,30 @@ void Run(const Options& o) {
   t.max_position_embeddings = std::max(t.max_position_embeddings, o.sequence_length);
   const std::int64_t rss_before_model = StatusBytes("VmHWM");
   const models::Model model = models::CreateModel(config, 0, {device, DataType::kFloat32});
-  const std::vector<Tensor> parameters = model.module->Parameters();
   optim::AdamW optimizer(optim::DecayMatricesOnly(model.module->NamedParameters(), 0.1),
                          {0.9, 0.95, 1e-8});
-  const std::vector<Batch> batches = MakeBatches(o, t.vocab_size, device);
+  trainer::StepRunner runner(model, optimizer,
+                             {autocast_dtype, kGradClip, trainer::ParseGraphMode(o.graph)},
+                             [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+  const std::vector<TokenBatch> batches = MakeBatches(o, t.vocab_size);
   const double tokens = static_cast<double>(o.batch_size * o.sequence_length);
   std::vector<double> milliseconds;
   double seconds_to_first_step = 0.0;
   double last_loss = 0.0;
+  std::size_t peak_device_bytes = 0;
   for (int step = 0; step < o.steps; ++step) {
-    const Batch& batch = batches[static_cast<std::size_t>(step % kNumBatches)];
+    const TokenBatch& batch = batches[static_cast<std::size_t>(step % kNumBatches)];
+    allocator::ResetPeakStats(device);
     Synchronize(device);
     const Clock::time_point begin = Clock::now();
-    optimizer.ZeroGrad();
-    Tensor loss;
-    {
-      const Autocast autocast(autocast_dtype);
-      loss = model.module->Loss(batch.inputs, batch.targets, 1.0 / tokens);
-    }
-    Backward(loss);
-    const optim::GradientNorm norm = optim::ComputeGradientNorm(parameters, 1.0);
-    optimizer.Step(1e-4, norm.factor);
+    last_loss = runner.Run({&batch, 1}, kLearningRate).loss;
     Synchronize(device);
     const Clock::time_point end = Clock::now();
     milliseconds.push_back(std::chrono::duration<double, std::milli>(end - begin).count());
     if (step == 0) seconds_to_first_step = std::chrono::duration<double>(end - start).count();
-    last_loss = loss.Item();
+    const std::size_t used = allocator::Stats(device).peak_allocated;
+    peak_device_bytes =
+        std::max(peak_device_bytes, used + (runner.replayed() ? runner.graph_bytes() : 0));
   }
   std::vector<double> counted(milliseconds.begin() + std::min(10, o.steps / 2), milliseconds.end());
   std::sort(counted.begin(), counted.end());
@@ -148,6 +142,8 @@ void Run(const Options& o) {
   json["gflops"] = t.TrainingFlopsPerToken(o.sequence_length) * tokens / step_ms * 1e-6;
   json["peak_rss_bytes"] = StatusBytes("VmHWM");
   json["rss_before_model_bytes"] = rss_before_model;
+  if (!device.is_cpu()) json["peak_device_bytes"] = peak_device_bytes;
+  json["captured"] = runner.replayed();
   json["seconds_to_first_step"] = seconds_to_first_step;
   json["loss"] = last_loss;
   fmt::print("{}\n", json.dump());
@@ -165,6 +161,7 @@ int main(int argc, char** argv) {
   app.add_option("--dtype", options.dtype, "float32, or bfloat16 for autocast");
   app.add_option("--batch_size", options.batch_size)->check(CLI::PositiveNumber);
   app.add_option("--sequence_length", options.sequence_length)->check(CLI::PositiveNumber);
+  app.add_option("--graph", options.graph, "auto, on or off: whether the step is captured");
   app.add_option("--steps", options.steps)->check(CLI::PositiveNumber);
   app.add_option("--threads", options.threads, "0 for all")->check(CLI::NonNegativeNumber);
   app.add_flag("--json", json, "accepted; JSON is the only format");

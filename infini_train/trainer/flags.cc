@@ -169,6 +169,9 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
   flags.Add("recompute_method", o.recompute_method,
             "none: every layer; uniform: groups of N layers; block: the first N layers");
   flags.Add("recompute_num_layers", o.recompute_num_layers, "N of recompute_method");
+  flags.Add("graph", o.graph,
+            "capture the step into a graph of the device and replay it: auto (where possible), on "
+            "(an error where not) or off");
 
   flags.Section("Reports");
   flags.Add("log_interval", o.log_interval,

@@ -52,6 +52,7 @@ struct TrainOptions {
   std::string recompute_granularity = "full";
   std::string recompute_method = "none";
   std::int64_t recompute_num_layers = 1;
+  std::string graph = "auto";
 
   // Reports.
   std::int64_t log_interval = 1;

@@ -113,7 +113,7 @@ std::vector<std::int64_t> EncodePrompt(const Tokenizer& tokenizer, const std::st
 DeviceBatch ToDevice(const TokenBatch& batch, Device device) {
   const Dims shape = {batch.batch_size, batch.sequence_length};
   return {To(Tensor::FromVector(batch.inputs, shape), device),
-          To(Tensor::FromVector(batch.targets, shape), device)};
+          To(Tensor::FromVector(batch.targets, shape), device), batch.num_targets};
 }
 
 EvaluationResult Evaluate(const models::Model& model, EvaluationBatches& batches,
@@ -129,8 +129,8 @@ EvaluationResult Evaluate(const models::Model& model, EvaluationBatches& batches
   for (std::int64_t step = 0; max_steps == 0 || step < max_steps; ++step) {
     const std::optional<TokenBatch> batch = batches.Next();
     if (!batch) break;
-    const auto [inputs, targets] = ToDevice(*batch, device);
-    sum += model.module->Loss(inputs, targets, 1.0).Item();
+    const DeviceBatch tokens = ToDevice(*batch, device);
+    sum += model.module->Loss(tokens.inputs, tokens.targets, 1.0).Item();
     result.num_targets += batch->num_targets;
   }
   model.module->Train(was_training);

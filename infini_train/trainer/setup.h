@@ -47,8 +47,9 @@ std::vector<std::int64_t> EncodePrompt(const Tokenizer& tokenizer, const std::st
 struct DeviceBatch {
   Tensor inputs;
   Tensor targets;
+  std::int64_t num_targets = 0;  ///< targets that count
 };
-DeviceBatch ToDevice(const TokenBatch& batch, Device device);
+INFINI_TRAIN_API DeviceBatch ToDevice(const TokenBatch& batch, Device device);
 
 /// Mean cross-entropy over all targets of `batches` (at most `max_steps` batches, 0 for all), in
 /// evaluation mode and without recording.

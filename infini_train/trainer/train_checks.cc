@@ -6,6 +6,7 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/trainer/setup.h"
+#include "infini_train/trainer/step/step_runner.h"
 
 namespace infini_train::trainer {
 namespace {
@@ -98,6 +99,7 @@ std::int64_t CheckTrainOptions(const TrainOptions& o) {
   }
   Require(!o.sequence_parallel, "sequence_parallel", "false without tensor parallelism", true);
   Require(o.zero_stage == 0, "zero_stage", "0 (this version trains on one device)", o.zero_stage);
+  ParseGraphMode(o.graph);
   if (o.save_interval > 0) {
     Require(!o.save.empty(), "save_interval", "--save to say where", "none");
   }

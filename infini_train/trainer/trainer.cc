@@ -25,8 +25,8 @@
 #include "infini_train/trainer/sampler.h"
 #include "infini_train/trainer/setup.h"
 #include "infini_train/trainer/signals.h"
+#include "infini_train/trainer/step/step_runner.h"
 #include "infini_train/trainer/train_checks.h"
-#include "infini_train/trainer/train_step.h"
 
 namespace infini_train::trainer {
 namespace {
@@ -44,12 +44,6 @@ class Trainer {
   int Run();
 
  private:
-  struct StepResult {
-    double loss = 0.0;
-    double grad_norm = 0.0;
-    bool skipped = false;  ///< no target counted
-  };
-
   void LoadData(std::int64_t vocab_size);
   void Resume(const std::filesystem::path& folder);
   /// `step` is counted from 1.
@@ -79,8 +73,8 @@ class Trainer {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   models::Model model_;
-  std::vector<Tensor> parameters_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<StepRunner> runner_;
   std::shared_ptr<const TokenDataset> train_data_;
   std::unique_ptr<DataLoader> loader_;
   std::optional<EvaluationBatches> validation_;
@@ -133,8 +127,11 @@ Trainer::Trainer(const TrainOptions& options, std::FILE* out)
     model_.config.transformer = model_.module->config();
   }
   model_.module->set_activation_checkpointing(MakeCheckpointing(options_));
-  parameters_ = model_.module->Parameters();
   optimizer_ = MakeOptimizer(options_, model_);
+  runner_ = std::make_unique<StepRunner>(
+      model_, *optimizer_,
+      StepOptions{autocast_, options_.grad_clip, ParseGraphMode(options_.graph)},
+      [this](const std::string& text) { progress_.Line(text); });
   if (!resume_from.empty()) Resume(resume_from);
   if (options_.num_iteration > 0 && first_step_ >= options_.num_iteration) {
     throw Error(fmt::format("num_iteration: expected more than the {} steps already made, got {}",
@@ -149,11 +146,12 @@ Trainer::Trainer(const TrainOptions& options, std::FILE* out)
 
   progress_.Line(
       fmt::format("{} | {} parameters | {} on {} | {} training tokens in {} files | {} tokens a "
-                  "step ({} x {} x {})",
+                  "step ({} x {} x {}) | {}",
                   model_.config.family, model_.config.transformer.NumParameters(), options_.dtype,
                   device_.ToString(), train_data_->num_tokens(), train_data_->shards().size(),
                   accumulation_steps_ * options_.batch_size * options_.sequence_length,
-                  accumulation_steps_, options_.batch_size, options_.sequence_length));
+                  accumulation_steps_, options_.batch_size, options_.sequence_length,
+                  runner_->captures() ? "steps captured into a graph" : "steps not captured"));
 }
 
 void Trainer::LoadData(std::int64_t vocab_size) {
@@ -211,9 +209,9 @@ void Trainer::ReportNonFinite(std::int64_t step, double loss,
                               const std::vector<TokenBatch>& batches) {
   std::string place;
   for (const TokenBatch& batch : batches) {
-    const auto [inputs, targets] = ToDevice(batch, device_);
+    const DeviceBatch tokens = ToDevice(batch, device_);
     const Autocast autocast(autocast_);
-    place = FindNonFinite(model_, inputs, targets);
+    place = FindNonFinite(model_, tokens.inputs, tokens.targets);
     if (!place.empty()) break;
   }
   progress_.Finish();
@@ -225,21 +223,10 @@ void Trainer::ReportNonFinite(std::int64_t step, double loss,
                   saved_to_.empty() ? "" : "; last checkpoint: " + saved_to_));
 }
 
-Trainer::StepResult Trainer::TrainStep(std::int64_t step, double learning_rate) {
+StepResult Trainer::TrainStep(std::int64_t step, double learning_rate) {
   const std::vector<TokenBatch> batches = NextBatches();
-  optimizer_->ZeroGrad();
-  const Tensor loss = AccumulateGradients(model_, batches, autocast_);
-  if (!loss.defined()) {
-    // Without gradients only the optimizer's count of steps goes on, as the run's does.
-    optimizer_->Step(learning_rate);
-    return {.skipped = true};
-  }
-  const optim::GradientNorm norm = optim::ComputeGradientNorm(parameters_, options_.grad_clip);
-  const StepResult result = {.loss = loss.Item(), .grad_norm = norm.norm.Item()};
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    ReportNonFinite(step, result.loss, batches);
-  }
-  optimizer_->Step(learning_rate, norm.factor);
+  const StepResult result = runner_->Run(batches, learning_rate);
+  if (!result.IsFinite()) ReportNonFinite(step, result.loss, batches);
   return result;
 }
 
@@ -348,7 +335,7 @@ StepReport Trainer::MakeReport(std::int64_t step, const StepResult& result, doub
         report.tokens_per_second() / (options_.peak_tflops * 1e12);
   }
   const MemoryStats memory = allocator::Stats(device_);
-  report.peak_used = memory.peak_allocated;
+  report.peak_used = memory.peak_allocated + (runner_->replayed() ? runner_->graph_bytes() : 0);
   report.peak_reserved = memory.peak_reserved;
   return report;
 }

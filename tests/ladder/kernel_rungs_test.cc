@@ -13,7 +13,7 @@
 #include "infini_train/models/model.h"
 #include "infini_train/ops/dispatch.h"
 #include "infini_train/optim/optimizer.h"
-#include "infini_train/trainer/train_step.h"
+#include "infini_train/trainer/step/accumulate.h"
 #include "tests/common/device_test.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -137,12 +137,13 @@ std::vector<double> Gpt2Step(Device device) {
     batch.targets.push_back((i * 7 + 1) % trainer::kTinyVocabulary);
   }
   batch.num_targets = 16;
-  const Tensor loss = trainer::AccumulateGradients(model, {batch}, {});
+  const std::vector<trainer::DeviceBatch> batches = {trainer::ToDevice(batch, device)};
+  const Tensor loss = trainer::AccumulateGradients(model, batches, {});
   const optim::GradientNorm norm = optim::ComputeGradientNorm(model.module->Parameters(), 1.0);
   optim::AdamW optimizer(optim::DecayMatricesOnly(model.module->NamedParameters(), 0.1));
   optimizer.Step(1e-3, norm.factor);
   model.module->ZeroGrad();
-  const Tensor after = trainer::AccumulateGradients(model, {batch}, {});
+  const Tensor after = trainer::AccumulateGradients(model, batches, {});
   return {loss.Item(), norm.norm.Item(), after.Item()};
 }
 

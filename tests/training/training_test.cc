@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "infini_train/core/device/graph.h"
 #include "tests/common/device_test.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -146,6 +147,29 @@ TEST_P(TrainingTest, AResumedRunEqualsOneWithoutABreak) {
                          Checkpoint(run_ / "resumed", kSteps));
     EXPECT_EQ(ReadMetrics(run_ / "straight.jsonl"), ReadMetrics(run_ / "resumed.jsonl")) << dtype;
   }
+}
+
+TEST_P(TrainingTest, CapturedStepsChangeNothing) {
+  if (!DeviceGraph::IsSupported(device())) GTEST_SKIP() << "this device has no graphs";
+  for (const char* graph : {"on", "off"}) {
+    TrainOptions options = Options(graph);
+    options.graph = graph;
+    options.dropout = 0.2;
+    options.optimizer = "sgd";
+    options.momentum = 0.9;
+    options.num_iteration = kSteps / 2;
+    options.input_val_bin = {run_ / "val.bin"};
+    options.val_loss_every = 3;
+    options.save_interval = 4;
+    EXPECT_THAT(RunTrain(options).output,
+                ::testing::HasSubstr(options.graph == "on" ? "| steps captured into a graph\n"
+                                                           : "| steps not captured\n"));
+    options.num_iteration = kSteps;
+    options.load = options.save;
+    RunTrain(options);
+  }
+  ExpectSameCheckpoint(Checkpoint(run_ / "on", kSteps), Checkpoint(run_ / "off", kSteps));
+  EXPECT_EQ(ReadMetrics(run_ / "on.jsonl"), ReadMetrics(run_ / "off.jsonl"));
 }
 
 TEST_P(TrainingTest, CheckpointsOpenOnTheOtherDevice) {

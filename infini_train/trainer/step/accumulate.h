@@ -1,21 +1,21 @@
 #pragma once
 
 #include <optional>
-#include <vector>
+#include <span>
 
 #include "infini_train/core/api.h"
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/tensor.h"
-#include "infini_train/data/data_loader.h"
 #include "infini_train/models/model.h"
+#include "infini_train/trainer/setup.h"
 
 namespace infini_train::trainer {
 
 /// Adds the gradients of one optimizer step: of the mean loss over all targets of the micro-batches
 /// together, however they are spread. Returns that mean, float32 [] on the model's device;
-/// undefined, with no gradient, when no target counts.
+/// undefined, with no gradient, when no target counts. Does not wait for the device.
 INFINI_TRAIN_API Tensor AccumulateGradients(const models::Model& model,
-                                            const std::vector<TokenBatch>& batches,
+                                            std::span<const DeviceBatch> batches,
                                             std::optional<DataType> autocast_dtype);
 
 }  // namespace infini_train::trainer

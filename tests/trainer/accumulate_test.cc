@@ -1,4 +1,4 @@
-#include "infini_train/trainer/train_step.h"
+#include "infini_train/trainer/step/accumulate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,11 +46,18 @@ std::vector<TokenBatch> Split(std::span<const TokenBatch> sequences, std::size_t
   return batches;
 }
 
+std::vector<DeviceBatch> OnCpu(const std::vector<TokenBatch>& batches) {
+  std::vector<DeviceBatch> result;
+  for (const TokenBatch& batch : batches)
+    result.push_back(ToDevice(batch, Device()));
+  return result;
+}
+
 /// Loss, gradient norm and the parameters after one clipped step of SGD.
 std::vector<double> Step(const std::vector<TokenBatch>& batches,
                          std::optional<DataType> autocast = std::nullopt) {
   const models::Model model = models::CreateModel(TinyConfig(), 3);
-  const Tensor loss = AccumulateGradients(model, batches, autocast);
+  const Tensor loss = AccumulateGradients(model, OnCpu(batches), autocast);
   const std::vector<Tensor> parameters = model.module->Parameters();
   const optim::GradientNorm norm = optim::ComputeGradientNorm(parameters, 0.5);
   optim::Sgd optimizer(std::vector<optim::ParameterGroup>{{model.module->NamedParameters(), 0.0}});
@@ -103,7 +110,7 @@ TEST(AccumulateGradients, AMicroBatchWithoutTargetsChangesNothing) {
 
 TEST(AccumulateGradients, WithoutAnyTargetThereIsNoLossAndNoGradient) {
   const models::Model model = models::CreateModel(TinyConfig(), 3);
-  EXPECT_FALSE(AccumulateGradients(model, {Sequence(0, 1), Sequence(0, 2)}, {}).defined());
+  EXPECT_FALSE(AccumulateGradients(model, OnCpu({Sequence(0, 1), Sequence(0, 2)}), {}).defined());
   for (const Tensor& parameter : model.module->Parameters())
     EXPECT_FALSE(parameter.grad().defined());
 }

@@ -1,0 +1,315 @@
+#include "infini_train/trainer/step/step_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/device/allocator.h"
+#include "infini_train/core/device/graph.h"
+#include "infini_train/core/error.h"
+#include "infini_train/core/generator.h"
+#include "infini_train/trainer/setup.h"
+#include "tests/common/device_test.h"
+#include "tests/core/child_process.h"
+#include "tests/trainer/tiny_run.h"
+
+namespace infini_train::trainer {
+namespace {
+
+using test::ToDoubles;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int kSteps = 8;
+constexpr std::int64_t kLength = 8;
+constexpr std::int64_t kRows = 2;
+
+/// A micro-batch whose first `count` targets count.
+TokenBatch MakeBatch(std::int64_t seed, std::int64_t count = kRows * kLength) {
+  TokenBatch batch;
+  batch.batch_size = kRows;
+  batch.sequence_length = kLength;
+  batch.num_targets = count;
+  for (std::int64_t i = 0; i < kRows * kLength; ++i) {
+    batch.inputs.push_back((seed * 17 + i * 5) % kTinyVocabulary);
+    batch.targets.push_back(i < count ? (seed * 11 + i) % kTinyVocabulary : TokenBatch::kIgnore);
+  }
+  return batch;
+}
+
+/// Two full micro-batches, others in each step.
+std::vector<TokenBatch> FullStep(int step) {
+  return {MakeBatch(2 * step), MakeBatch(2 * step + 1)};
+}
+
+struct Setting {
+  bool sgd = false;
+  std::optional<DataType> autocast = std::nullopt;
+  bool recompute = false;
+  double dropout = 0.2;
+  double grad_clip = 0.5;
+};
+
+/// A tiny model in training.
+struct Training {
+  Training(Device device, const Setting& setting, GraphMode graph)
+      : model(models::CreateModel(TinyConfig(), 3, {device})) {
+    ManualSeed(11);
+    model.module->SetDropout(setting.dropout);
+    if (setting.recompute) {
+      model.module->set_activation_checkpointing(
+          {nn::ActivationCheckpointing::Method::kUniform, 1});
+    }
+    auto groups = optim::DecayMatricesOnly(model.module->NamedParameters(), 0.1);
+    if (setting.sgd) {
+      optimizer = std::make_unique<optim::Sgd>(groups, optim::Sgd::Options{.momentum = 0.9});
+    } else {
+      optimizer = std::make_unique<optim::AdamW>(groups);
+    }
+    runner = std::make_unique<StepRunner>(
+        model, *optimizer, StepOptions{setting.autocast, setting.grad_clip, graph},
+        [this](const std::string& text) { notices.push_back(text); });
+  }
+
+  StepResult Step(const std::vector<TokenBatch>& batches) {
+    ++steps;
+    const double warm_up = std::min(1.0, 0.2 * steps);
+    const StepResult result = runner->Run(batches, 0.01 * warm_up);
+    numbers.push_back(result.loss);
+    numbers.push_back(result.grad_norm);
+    replayed.push_back(runner->replayed());
+    return result;
+  }
+
+  /// Losses and norms so far, parameters, the optimizer's state, and where random numbers go on.
+  std::vector<std::vector<double>> Everything() const {
+    std::vector<std::vector<double>> result = {numbers};
+    for (const Tensor& parameter : model.module->Parameters())
+      result.push_back(ToDoubles(parameter));
+    for (const auto& [name, tensor] : optimizer->StateDict())
+      result.push_back(ToDoubles(tensor));
+    result.push_back({static_cast<double>(optimizer->step()),
+                      static_cast<double>(DefaultGenerator().state().offset)});
+    return result;
+  }
+
+  models::Model model;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  std::unique_ptr<StepRunner> runner;
+  std::vector<std::string> notices;
+  std::vector<double> numbers;
+  std::vector<bool> replayed;
+  int steps = 0;
+};
+
+class StepRunnerTest : public DeviceTest {
+ protected:
+  static bool HasGraphs() { return DeviceGraph::IsSupported(device()); }
+
+  /// Runs `body` on a training with and one without a graph; expects the same of both, to the bit.
+  static void ExpectTheSame(const Setting& setting, const std::function<void(Training&)>& body) {
+    Training captured(device(), setting, GraphMode::kOn);
+    body(captured);
+    const auto numbers = captured.Everything();
+    Training plain(device(), setting, GraphMode::kOff);
+    body(plain);
+    EXPECT_TRUE(numbers == plain.Everything()) << "captured steps give other numbers";
+    EXPECT_EQ(captured.numbers, plain.numbers);
+    EXPECT_THAT(plain.replayed, ::testing::Each(false));
+    EXPECT_THAT(captured.replayed, ::testing::Contains(true)) << "nothing was captured";
+  }
+};
+INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(StepRunnerTest);
+
+#define SKIP_WITHOUT_GRAPHS() \
+  if (!HasGraphs()) GTEST_SKIP() << "this device has no graphs"
+
+TEST_P(StepRunnerTest, CapturedStepsGiveTheSameBits) {
+  SKIP_WITHOUT_GRAPHS();
+  for (const bool sgd : {false, true}) {
+    for (const std::optional<DataType> autocast :
+         {std::optional<DataType>(), std::optional(DataType::kBFloat16)}) {
+      for (const bool recompute : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << (sgd ? "sgd" : "adamw") << (autocast ? ", bfloat16" : "")
+                     << (recompute ? ", recomputed" : ""));
+        ExpectTheSame({sgd, autocast, recompute}, [](Training& training) {
+          for (int step = 0; step < kSteps; ++step)
+            training.Step(FullStep(step));
+          EXPECT_THAT(training.notices, ::testing::IsEmpty());
+        });
+      }
+    }
+  }
+}
+
+TEST_P(StepRunnerTest, WithoutClippingAndDropout) {
+  SKIP_WITHOUT_GRAPHS();
+  ExpectTheSame({.dropout = 0.0, .grad_clip = 0.0}, [](Training& training) {
+    for (int step = 0; step < kSteps; ++step)
+      training.Step(FullStep(step));
+  });
+}
+
+TEST_P(StepRunnerTest, TheThirdStepOfAKindIsCaptured) {
+  SKIP_WITHOUT_GRAPHS();
+  Training training(device(), {}, GraphMode::kAuto);
+  EXPECT_TRUE(training.runner->captures());
+  for (int step = 0; step < 4; ++step)
+    training.Step(FullStep(step));
+  training.Step({MakeBatch(1)});
+  for (int step = 0; step < 3; ++step)
+    training.Step(FullStep(step));
+  EXPECT_THAT(training.replayed, ElementsAre(false, false, true, true, false, false, false, true));
+  EXPECT_GT(training.runner->graph_bytes(), 0u);
+}
+
+// The divisor of the loss, and which micro-batches have one, are part of the captured work.
+TEST_P(StepRunnerTest, StepsWithOtherTargetsAreRight) {
+  SKIP_WITHOUT_GRAPHS();
+  ExpectTheSame({}, [](Training& training) {
+    for (int step = 0; step < 4; ++step)
+      training.Step(FullStep(step));
+    training.Step({MakeBatch(8), MakeBatch(9, 5)});
+    training.Step(FullStep(5));
+    training.Step({MakeBatch(10, 0), MakeBatch(11)});
+    EXPECT_TRUE(training.Step({MakeBatch(12, 0), MakeBatch(13, 0)}).skipped);
+    training.Step(FullStep(7));
+    EXPECT_EQ(training.optimizer->step(), 9);
+    if (!training.runner->captures()) return;
+    EXPECT_THAT(training.replayed,
+                ElementsAre(false, false, true, true, false, true, false, false, true));
+    EXPECT_THAT(training.notices, ElementsAre(HasSubstr("another number of targets")));
+  });
+}
+
+// Validation, samples and checkpoints come between steps.
+TEST_P(StepRunnerTest, OtherWorkBetweenStepsIsHarmless) {
+  SKIP_WITHOUT_GRAPHS();
+  ExpectTheSame({}, [](Training& training) {
+    for (int step = 0; step < kSteps; ++step) {
+      training.Step(FullStep(step));
+      const NoGrad no_grad;
+      training.model.module->Train(false);
+      const DeviceBatch batch = ToDevice(MakeBatch(step), device());
+      const Tensor loss = training.model.module->Loss(batch.inputs, batch.targets, 1.0);
+      training.model.module->Train(true);
+      training.numbers.push_back(loss.Item());
+      for (const auto& [name, tensor] : training.optimizer->StateDict())
+        ToDoubles(tensor);
+    }
+  });
+}
+
+// What the optimizer and the generator take over from a checkpoint reaches the captured step.
+TEST_P(StepRunnerTest, AReplayGoesOnFromAnotherState) {
+  SKIP_WITHOUT_GRAPHS();
+  ExpectTheSame({}, [](Training& training) {
+    for (int step = 0; step < 4; ++step)
+      training.Step(FullStep(step));
+    optim::NamedTensors state = training.optimizer->StateDict();
+    for (auto& [name, tensor] : state)
+      tensor = Clone(tensor);
+    const Generator::State random = DefaultGenerator().state();
+    training.Step(FullStep(4));
+    training.optimizer->LoadStateDict(state, 100);
+    DefaultGenerator().set_state(random);
+    training.Step(FullStep(5));
+  });
+}
+
+TEST_P(StepRunnerTest, ALossThatIsNotFiniteLeavesEverythingAlone) {
+  for (const GraphMode graph : {GraphMode::kOff, GraphMode::kAuto}) {
+    Training training(device(), {}, graph);
+    for (int step = 0; step < 4; ++step)
+      training.Step(FullStep(step));
+    {
+      const NoGrad no_grad;
+      FillInPlace(training.model.module->Parameters().back(), std::nan(""));
+    }
+    training.numbers.clear();
+    const auto weights_and_state = [&] {
+      std::vector<std::vector<double>> values = training.Everything();
+      values.erase(values.begin());
+      values.pop_back();
+      for (std::vector<double>& list : values) {
+        for (double& value : list) {
+          if (std::isnan(value)) value = 1e300;
+        }
+      }
+      return values;
+    };
+    const auto before = weights_and_state();
+    const StepResult result = training.Step(FullStep(4));
+    EXPECT_FALSE(result.IsFinite());
+    EXPECT_EQ(training.runner->replayed(), graph == GraphMode::kAuto && HasGraphs());
+    EXPECT_TRUE(weights_and_state() == before) << "something was written";
+    EXPECT_EQ(training.optimizer->step(), 4);
+    EXPECT_FALSE(training.model.module->Parameters().front().grad().defined());
+  }
+}
+
+TEST_P(StepRunnerTest, WhatCannotBeCapturedRunsWithoutAGraphAndSaysWhy) {
+  SKIP_WITHOUT_GRAPHS();
+  const auto run = [](GraphMode graph) {
+    Training training(device(), {}, graph);
+    for (const auto& [name, module] : training.model.module->NamedModules()) {
+      module->RegisterForwardHook([](nn::Module&, const Tensor&, const Tensor& output) {
+        output.Detach().ToVector<float>();
+        return Tensor();
+      });
+    }
+    for (int step = 0; step < 5; ++step)
+      training.Step(FullStep(step));
+    EXPECT_EQ(training.notices.size(), graph == GraphMode::kAuto ? 1u : 0u);
+    if (!training.notices.empty()) {
+      EXPECT_THAT(training.notices[0], HasSubstr("steps are not captured into a graph: "));
+    }
+    EXPECT_FALSE(training.runner->captures());
+    return training.Everything();
+  };
+  EXPECT_TRUE(run(GraphMode::kAuto) == run(GraphMode::kOff));
+  EXPECT_THROW(run(GraphMode::kOn), Error);
+}
+
+TEST_P(StepRunnerTest, GraphsThatAreAskedForMustBeThere) {
+  if (HasGraphs()) GTEST_SKIP() << "this device has graphs";
+  EXPECT_ERROR(Training(device(), {}, GraphMode::kOn), "cannot capture work into graphs");
+  Training training(device(), {}, GraphMode::kAuto);
+  EXPECT_FALSE(training.runner->captures());
+}
+
+TEST_P(StepRunnerTest, MemoryDoesNotGrow) {
+  for (const GraphMode graph : {GraphMode::kOff, GraphMode::kAuto}) {
+    Training training(device(), {}, graph);
+    MemoryStats settled;
+    for (int step = 0; step < 150; ++step) {
+      training.Step(FullStep(step % 7));
+      if (step == 10) settled = allocator::Stats(device());
+    }
+    const MemoryStats stats = allocator::Stats(device());
+    EXPECT_EQ(stats.provider_allocations, settled.provider_allocations);
+    EXPECT_EQ(stats.allocated, settled.allocated);
+    EXPECT_EQ(stats.reserved, settled.reserved);
+  }
+}
+
+TEST(ParseGraphMode, NamesTheModes) {
+  EXPECT_EQ(ParseGraphMode("off"), GraphMode::kOff);
+  EXPECT_EQ(ParseGraphMode("auto"), GraphMode::kAuto);
+  EXPECT_EQ(ParseGraphMode("on"), GraphMode::kOn);
+  EXPECT_ERROR(ParseGraphMode("yes"), "graph: expected auto, on or off, got yes");
+}
+
+}  // namespace
+}  // namespace infini_train::trainer
