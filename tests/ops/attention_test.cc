@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "infini_train/core/device/graph.h"
 #include "infini_train/core/philox.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/dispatch.h"
@@ -166,8 +167,9 @@ class AttentionTest : public DeviceTest {
     Heads grads;
   };
 
-  static Result Run(const Case& c, const std::vector<double>& q, const std::vector<double>& k,
-                    const std::vector<double>& v, const std::vector<double>& grad_out) {
+  // With outputs that nothing was written to.
+  static Result Prepare(const Case& c, const std::vector<double>& q, const std::vector<double>& k,
+                        const std::vector<double>& v, const std::vector<double>& grad_out) {
     Result result;
     result.inputs = Make(c, &q, &k, &v);
     const Case other = [&] {
@@ -178,14 +180,30 @@ class AttentionTest : public DeviceTest {
     result.out = Make(other, nullptr, nullptr, nullptr).q;
     result.lse = test::MakeOutput(
         device(), c.dtype == DataType::kFloat64 ? c.dtype : DataType::kFloat32, {c.b, c.h, c.t});
-    Call<op::Attention>(result.out, result.lse, result.inputs.q, result.inputs.k, result.inputs.v,
-                        c.params);
     result.grad_out = Make(other, &grad_out, nullptr, nullptr).q;
     result.grads = Make(c, nullptr, nullptr, nullptr);
-    Call<op::AttentionBackward>(result.grads.q, result.grads.k, result.grads.v, result.grad_out,
-                                result.out, result.lse, result.inputs.q, result.inputs.k,
-                                result.inputs.v, c.params);
     return result;
+  }
+
+  static void Enqueue(const Case& c, Result& r) {
+    Call<op::Attention>(r.out, r.lse, r.inputs.q, r.inputs.k, r.inputs.v, c.params);
+    Call<op::AttentionBackward>(r.grads.q, r.grads.k, r.grads.v, r.grad_out, r.out, r.lse,
+                                r.inputs.q, r.inputs.k, r.inputs.v, c.params);
+  }
+
+  static Result Run(const Case& c, const std::vector<double>& q, const std::vector<double>& k,
+                    const std::vector<double>& v, const std::vector<double>& grad_out) {
+    Result result = Prepare(c, q, k, v, grad_out);
+    Enqueue(c, result);
+    return result;
+  }
+
+  static void ExpectSameBits(const Result& a, const Result& b) {
+    test::ExpectSameBits(a.out, b.out);
+    test::ExpectSameBits(a.lse, b.lse);
+    test::ExpectSameBits(a.grads.q, b.grads.q);
+    test::ExpectSameBits(a.grads.k, b.grads.k);
+    test::ExpectSameBits(a.grads.v, b.grads.v);
   }
 
   static void Check(const Case& c) {
@@ -399,16 +417,28 @@ TEST_P(AttentionTest, SameBitsTwice) {
       return Run(c, RandomValues(8 * 150 * 16, -1, 1, 1), RandomValues(4 * 150 * 16, -1, 1, 2),
                  RandomValues(4 * 150 * 16, -1, 1, 3), RandomValues(8 * 150 * 16, -1, 1, 4));
     };
-    const Result first = run(), second = run();
-    test::ExpectSameBits(first.out, second.out);
-    test::ExpectSameBits(first.lse, second.lse);
-    test::ExpectSameBits(first.grads.q, second.grads.q);
-    test::ExpectSameBits(first.grads.k, second.grads.k);
-    test::ExpectSameBits(first.grads.v, second.grads.v);
+    ExpectSameBits(run(), run());
   };
   for (const DataType dtype : test::kFloatingTypes) {
     check({2, 4, 2, 150, 150, 16, dtype, Causal(0.3, 0, 0.1)});
     check({2, 4, 2, 150, 150, 16, dtype, Causal(), true, 8});
+  }
+}
+
+TEST_P(AttentionTest, ReplaysGiveTheBitsOfCalls) {
+  if (!DeviceGraph::IsSupported(device())) GTEST_SKIP() << "the device has no graphs";
+  for (const std::int64_t t : {3, 40, 128}) {
+    const Case c{2, 4, 2, t, t, 64, DataType::kBFloat16, Causal(0.125), true, 8};
+    SCOPED_TRACE(c.ToString());
+    const std::vector<double> q = RandomValues(8 * t * 64, -1, 1, 1),
+                              k = RandomValues(4 * t * 64, -1, 1, 2),
+                              v = RandomValues(4 * t * 64, -1, 1, 3),
+                              grad_out = RandomValues(8 * t * 64, -1, 1, 4);
+    const Result called = Run(c, q, k, v, grad_out);
+    Result replayed = Prepare(c, q, k, v, grad_out);
+    DeviceGraph graph(device(), [&] { Enqueue(c, replayed); });
+    graph.Launch();
+    ExpectSameBits(replayed, called);
   }
 }
 
