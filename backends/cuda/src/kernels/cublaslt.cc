@@ -20,7 +20,7 @@ namespace infini_train::cuda {
 namespace {
 
 constexpr std::uint64_t kMaxWorkspaceBytes = std::uint64_t{64} << 20;
-constexpr int kMaxCandidates = 16;
+constexpr int kMaxCandidates = 32;
 /// Products below this are over before the choice of an algorithm matters.
 constexpr double kMinSearchFlops = 1e8;
 
