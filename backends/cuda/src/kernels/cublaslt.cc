@@ -87,9 +87,12 @@ struct Algorithm {
 /// Stands for the alternative to a product in the file of choices.
 constexpr Algorithm kAlternative = {};
 
+bool AreSame(const cublasLtMatmulAlgo_t& a, const cublasLtMatmulAlgo_t& b) {
+  return std::equal(std::begin(a.data), std::end(a.data), std::begin(b.data));
+}
+
 bool IsAlternative(const cublasLtMatmulAlgo_t& algorithm) {
-  return std::equal(std::begin(algorithm.data), std::end(algorithm.data),
-                    std::begin(kAlternative.algorithm.data));
+  return AreSame(algorithm, kAlternative.algorithm);
 }
 
 /// How a thread runs the products of one key.
@@ -249,7 +252,8 @@ class Library {
       const auto found = Search(plan, problem, device_, stream, alternative);
       if (!found) return std::nullopt;
       const cublasLtMatmulAlgo_t kept = choices.Keep(name_, key, found->algorithm);
-      return IsAlternative(kept) ? std::nullopt : Accept(plan, kept);
+      if (IsAlternative(kept)) return std::nullopt;
+      return AreSame(kept, found->algorithm) ? found : Accept(plan, kept);
     }
     const std::vector<Algorithm> proposals = Propose(plan, problem, 1);
     return proposals.empty() ? std::nullopt : std::optional(proposals[0]);
