@@ -341,6 +341,26 @@ TEST_P(AttentionTest, Generation) {
   ExpectClose(lse, expected.lse, {.operations = 30, .scale = 1});
 }
 
+TEST_P(AttentionTest, DropoutCountsFromABaseInMemoryOfTheDevice) {
+  const Tensor base = MakeTensor(device(), DataType::kInt64, {1}, {5});
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (const std::int64_t t : {1, 37}) {  // One query has kernels of its own.
+      const Case absolute = {1, 2, 1, t, 37, 16, dtype, Causal(0.3, 0, 0.4)};
+      Case relative = absolute;
+      relative.params.dropout_state.offset -= 5;
+      relative.params.dropout_state.base = static_cast<const std::uint64_t*>(base.raw_data());
+      const auto run = [](const Case& c) {
+        const Result result =
+            Run(c, RandomValues(c.h * c.t * c.d, -1, 1, 1), RandomValues(c.s * c.d, -1, 1, 2),
+                RandomValues(c.s * c.d, -1, 1, 3), RandomValues(c.h * c.t * c.d, -1, 1, 4));
+        return std::vector{ToDoubles(result.out), ToDoubles(result.grads.q),
+                           ToDoubles(result.grads.k), ToDoubles(result.grads.v)};
+      };
+      EXPECT_EQ(run(relative), run(absolute)) << relative.ToString();
+    }
+  }
+}
+
 TEST_P(AttentionTest, Dropout) {
   for (const DataType dtype : test::kFloatingTypes) {
     Check({2, 2, 1, 50, 50, 8, dtype, Causal(0.3, 0, 0.25)});

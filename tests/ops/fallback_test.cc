@@ -68,6 +68,32 @@ TEST(Fallback, RunsTheKernelOfTheCpuAndCountsIt) {
   });
 }
 
+TEST(Fallback, FetchesTheBaseOfRandomNumbers) {
+  WithoutKernels([] {
+    const Tensor base = Tensor::Empty({1}, DataType::kInt64, kMock);
+    const std::int64_t value = 4;
+    base.CopyFromHost(&value, sizeof(value));
+    const Generator::State relative = {1, 2, static_cast<const std::uint64_t*>(base.raw_data())};
+    const Generator::State absolute = {1, 6};
+    const auto expect_same = [&](const Dims& shape, const auto& call) {
+      Tensor from_base = OnMock(std::vector<float>(8, 0.0f), shape);
+      Tensor expected = OnMock(std::vector<float>(8, 0.0f), shape);
+      call(from_base, relative);
+      call(expected, absolute);
+      EXPECT_EQ(Values(from_base), Values(expected));
+    };
+    expect_same({8}, [](Tensor& out, Generator::State state) {
+      Call<op::RandomUniform>(out, 0.0, 1.0, state);
+    });
+    const Tensor x = OnMock({1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 4, 2});
+    expect_same({1, 1, 4, 2}, [&](Tensor& out, Generator::State state) {
+      Tensor lse = OnMock({0, 0, 0, 0}, {1, 1, 4});
+      Call<op::Attention>(out, lse, x, x, x,
+                          AttentionParams{.scale = 1, .dropout_p = 0.5, .dropout_state = state});
+    });
+  });
+}
+
 TEST(Fallback, WarnsOnceForEachOpOnOneLine) {
   WithoutKernels([] {
     const Tensor x = OnMock({1, 2}, {2});

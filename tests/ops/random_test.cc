@@ -37,6 +37,34 @@ TEST_P(RandomTest, UniformFollowsTheSequence) {
   }
 }
 
+TEST_P(RandomTest, OffsetsCountFromABaseInMemoryOfTheDevice) {
+  const Tensor base = MakeTensor(device(), DataType::kInt64, {1}, {30});
+  const Generator::State relative = {kState.seed, kState.offset - 30,
+                                     static_cast<const std::uint64_t*>(base.raw_data())};
+  const auto expect_same = [&](DataType dtype, const auto& draw) {
+    Tensor from_base = MakeOutput(device(), dtype, {3001});
+    Tensor expected = MakeOutput(device(), dtype, {3001});
+    draw(from_base, relative);
+    draw(expected, kState);
+    EXPECT_EQ(ToDoubles(from_base), ToDoubles(expected));
+  };
+  expect_same(DataType::kFloat32, [](Tensor& out, Generator::State state) {
+    Call<op::RandomUniform>(out, -2.0, 3.0, state);
+  });
+  expect_same(DataType::kBFloat16, [](Tensor& out, Generator::State state) {
+    Call<op::RandomNormal>(out, 0.0, 1.0, state);
+  });
+  for (const std::int64_t high : {std::int64_t{1000}, std::int64_t{1} << 60}) {
+    expect_same(DataType::kInt64, [&](Tensor& out, Generator::State state) {
+      Call<op::RandomInt>(out, std::int64_t{0}, high, state);
+    });
+  }
+  expect_same(DataType::kFloat64, [&](Tensor& out, Generator::State state) {
+    const Tensor x = MakeTensor(device(), DataType::kFloat64, {3001}, RandomValues(3001, 1, 4, 1));
+    Call<op::Dropout>(out, x, 0.5, state);
+  });
+}
+
 TEST_P(RandomTest, AnyLengthAndAlignment) {
   for (DataType dtype : kFloatingTypes) {
     for (std::int64_t count : kRowLengths) {
