@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,12 @@ struct Case {
 /// Normal numbers of standard deviation 0.02, made on the device.
 Tensor Random(const Dims& shape, DataType dtype, Device device);
 
+/// Bytes of the tensors together.
+double Bytes(std::initializer_list<Tensor> tensors);
+
 // The groups of cases, each in a source of its own.
 void AppendAttentionCases(std::vector<Case>& cases);
 void AppendGemmCases(std::vector<Case>& cases);
+void AppendMemoryCases(std::vector<Case>& cases);
 
 }  // namespace infini_train::device_ops

@@ -37,13 +37,6 @@ struct Operands {
   double flops;
 };
 
-double Bytes(std::initializer_list<Tensor> tensors) {
-  double bytes = 0;
-  for (const Tensor& tensor : tensors)
-    bytes += static_cast<double>(tensor.nbytes());
-  return bytes;
-}
-
 Measured Forward(const Layer& layer, Device device, bool bias) {
   const Operands o(layer, device);
   Tensor y = Tensor::EmptyLike(o.grad);

@@ -26,6 +26,13 @@ Tensor Random(const Dims& shape, DataType dtype, Device device) {
   return values;
 }
 
+double Bytes(std::initializer_list<Tensor> tensors) {
+  double bytes = 0;
+  for (const Tensor& tensor : tensors)
+    bytes += static_cast<double>(tensor.nbytes());
+  return bytes;
+}
+
 namespace {
 
 struct Options {
@@ -68,6 +75,7 @@ void Run(const Options& options) {
   std::vector<Case> cases;
   AppendGemmCases(cases);
   AppendAttentionCases(cases);
+  AppendMemoryCases(cases);
   fmt::print("{:<56} {:>9} {:>9} {:>8}\n", "op", "ms", "TFLOP/s", "TB/s");
   for (const Case& one : cases) {
     if (one.name.find(options.filter) == std::string::npos) continue;
