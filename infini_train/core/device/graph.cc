@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <utility>
+#include <string>
 
 #include "infini_train/core/device/allocator.h"
 #include "infini_train/core/device/device_guard.h"
