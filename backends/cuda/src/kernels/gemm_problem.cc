@@ -132,8 +132,10 @@ bool IsTransposed(const GemmProblem& problem) {
 }
 
 bool AddBias(GemmProblem& problem, const Tensor& bias, const Tensor& out) {
-  if (!IsTransposed(problem) || bias.strides()[0] != 1 || bias.dtype() != out.dtype() ||
-      AlignmentOf(bias.raw_data()) < kEpilogueAlignment) {
+  // Kernels for rows that no vector fits round a half type before they add the bias.
+  const auto row_bytes = problem.out.leading * static_cast<std::int64_t>(SizeOf(out.dtype()));
+  if (!IsTransposed(problem) || row_bytes % kEpilogueAlignment != 0 || bias.strides()[0] != 1 ||
+      bias.dtype() != out.dtype() || AlignmentOf(bias.raw_data()) < kEpilogueAlignment) {
     return false;
   }
   problem.epilogue = CUBLASLT_EPILOGUE_BIAS;
