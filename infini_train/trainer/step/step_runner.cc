@@ -185,6 +185,8 @@ void StepRunner::Capture() {
   graph_bytes_ = 0;
   // Gradients that the captured work drops would stay out of use.
   optimizer_.ZeroGrad();
+  // The graph has memory of its own: what the steps before it left would stay beside it.
+  allocator::EmptyCache(state.device);
   // What is derived from parameters and kept is derived in every replay.
   CountParameterWrites();
   allocator::ResetPeakStats(state.device);
