@@ -261,7 +261,8 @@ TEST_P(LayerTest, CrossEntropyGradients) {
         {.name = "LinearCrossEntropy",
          .function = [&](const Inputs& x) { return LinearCrossEntropy(x[0], x[1], targets, 0.2); },
          .inputs = {{{2, 3, 4}}, {{5, 4}}},
-         .operations = 64});
+         .operations = 64,
+         .stores_between = true});
   }
 }
 

@@ -42,6 +42,8 @@ struct GradCheck {
   /// Roundings between an input and a result or gradient, for the check in float32, float16 and
   /// bfloat16; 0 leaves that check out.
   double operations = 8;
+  /// Whether values in between may be stored in the type of the inputs.
+  bool stores_between = false;
 };
 
 /// Compares the gradients of all inputs with central differences in float64: from contiguous and
