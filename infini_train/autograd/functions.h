@@ -262,11 +262,12 @@ INFINI_TRAIN_API Tensor LayerNorm(const Tensor& x, const Tensor& weight, const T
                                   double eps = 1e-5);
 /// x / √(mean(x²) + eps) * weight; weight [C] may be undefined (Zhang and Sennrich 2019).
 INFINI_TRAIN_API Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps = 1e-6);
-/// {sum, LayerNorm(sum)} of sum = x + residual, in one pass over memory.
+/// {sum, LayerNorm(sum)} of sum = x + residual, in one pass over memory. Without a residual
+/// (undefined) the sum is x, and backward alone saves a pass.
 INFINI_TRAIN_API std::pair<Tensor, Tensor> AddLayerNorm(const Tensor& x, const Tensor& residual,
                                                         const Tensor& weight, const Tensor& bias,
                                                         double eps = 1e-5);
-/// {sum, RmsNorm(sum)} of sum = x + residual, in one pass over memory.
+/// {sum, RmsNorm(sum)} of sum = x + residual, as AddLayerNorm.
 INFINI_TRAIN_API std::pair<Tensor, Tensor> AddRmsNorm(const Tensor& x, const Tensor& residual,
                                                       const Tensor& weight, double eps = 1e-6);
 

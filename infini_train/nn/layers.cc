@@ -33,7 +33,7 @@ Tensor Embedding::Forward(const Tensor& ids, const ForwardContext&) {
 std::pair<Tensor, Tensor> Norm::AddThenNormalize(const Tensor& x, const Tensor& branch,
                                                  const ForwardContext& context) {
   if (!HasForwardHooks()) return FusedAddThenNormalize(x, branch);
-  const Tensor sum = x + branch;
+  const Tensor sum = branch.defined() ? x + branch : x;
   return {sum, (*this)(sum, context)};
 }
 

@@ -53,7 +53,8 @@ class INFINI_TRAIN_API Embedding : public Module {
 /// A normalisation over the last dimension.
 class INFINI_TRAIN_API Norm : public Module {
  public:
-  /// {sum, normalised sum} of sum = x + branch; one pass over memory where no hooks watch.
+  /// {sum, normalised sum} of sum = x + branch (x where branch is undefined); one pass over memory
+  /// where no hooks watch.
   std::pair<Tensor, Tensor> AddThenNormalize(const Tensor& x, const Tensor& branch,
                                              const ForwardContext& context);
 

@@ -141,8 +141,7 @@ Tensor ResidualStream::Sum() const {
 
 std::pair<Tensor, Tensor> ResidualStream::Normalize(Norm& norm,
                                                     const ForwardContext& context) const {
-  if (branch.defined()) return norm.AddThenNormalize(x, branch, context);
-  return {x, norm(x, context)};
+  return norm.AddThenNormalize(x, branch, context);
 }
 
 TransformerBlock::TransformerBlock(const TransformerConfig& config, std::int64_t layer_index,

@@ -153,8 +153,7 @@ TEST_P(TransformerTest, ActivationCheckpointingChangesNoGradient) {
           ActivationCheckpointing{Method::kBlock, 9}}) {
       const std::vector<Tensor> actual = Gradients(*model, checkpointing);
       for (std::size_t i = 0; i < expected.size(); ++i)
-        test::ExpectClose(actual[i], test::ToDoubles(expected[i]),
-                          {.operations = 16, .scale = Max(Abs(expected[i])).Item()});
+        test::ExpectSameBits(actual[i], expected[i]);
     }
   }
 }

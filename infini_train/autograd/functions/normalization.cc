@@ -57,9 +57,11 @@ struct NormInputs {
   DataType bias_dtype;
 };
 
-/// LayerNorm or RmsNorm of x, or of x + residual where that is defined: {sum, out}.
+/// LayerNorm or RmsNorm of x, or of x + residual where that is defined: {sum, out}. `with_sum`:
+/// the sum has a gradient of its own, which backward adds to the norm's on the way.
 std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& residual,
-                               const Tensor& weight, const Tensor& bias, double eps) {
+                               const Tensor& weight, const Tensor& bias, double eps,
+                               bool with_sum) {
   const bool adds = residual.defined();
   const bool is_layer = kind == NormKind::kLayer;
   const std::string_view name =
@@ -82,18 +84,20 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
   } else {
     Call<op::RmsNorm>(out, rstd, rows, scale, eps);
   }
-  std::pair<Tensor, Tensor> result{raw::Reshape(sum, x.shape()), raw::Reshape(out, x.shape())};
+  std::pair<Tensor, Tensor> result{adds ? raw::Reshape(sum, x.shape()) : x.Detach(),
+                                   raw::Reshape(out, x.shape())};
   if (!ShouldRecord({&x, &residual, &weight, &bias})) return result;
-  auto backward = [is_layer, adds, saved_rows = SavedTensor(sum), saved_scale = SavedTensor(scale),
-                   saved_mean = SavedTensor(mean), saved_rstd = SavedTensor(rstd),
+  auto backward = [is_layer, with_sum, saved_rows = SavedTensor(sum),
+                   saved_scale = SavedTensor(scale), saved_mean = SavedTensor(mean),
+                   saved_rstd = SavedTensor(rstd),
                    inputs = NormInputs(x, weight, bias)](BackwardContext& context) {
     const Tensor rows = saved_rows.Unpack();
     const Tensor scale = saved_scale.Unpack();
     const Tensor rstd = saved_rstd.Unpack();
-    Tensor grad_out = context.TakeGradOutput(adds ? 1 : 0);
+    Tensor grad_out = context.TakeGradOutput(with_sum ? 1 : 0);
     grad_out = grad_out.defined() ? AsRows(grad_out)
                                   : raw::Zeros(rows.shape(), rows.dtype(), rows.device());
-    Tensor grad_sum = adds ? context.TakeGradOutput(0) : Tensor();
+    Tensor grad_sum = with_sum ? context.TakeGradOutput(0) : Tensor();
     if (grad_sum.defined()) grad_sum = AsRows(grad_sum);
     Tensor grad_x = Tensor::EmptyLike(rows);
     Tensor grad_weight = context.NeedsGrad(2) ? Tensor::EmptyLike(scale) : Tensor();
@@ -119,7 +123,7 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
     if (context.NeedsGrad(2)) context.SetGrad(2, raw::To(grad_weight, inputs.weight_dtype));
     if (context.NeedsGrad(3)) context.SetGrad(3, raw::To(grad_bias, inputs.bias_dtype));
   };
-  if (adds) {
+  if (with_sum) {
     Record(name, {&result.first, &result.second}, {&x, &residual, &weight, &bias},
            std::move(backward));
   } else {
@@ -128,34 +132,35 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
   return result;
 }
 
-/// The residual stream meets a branch in its own shape and type; otherwise the sum is made first.
-bool CanAddInNorm(const Tensor& x, const Tensor& residual) {
-  return x.shape() == residual.shape() && x.dtype() == residual.dtype() &&
-         x.device() == residual.device();
+/// {sum, norm of it}; the norm makes the sum itself where the stream meets a branch of its own
+/// shape and type.
+std::pair<Tensor, Tensor> AddNorm(NormKind kind, const Tensor& x, const Tensor& residual,
+                                  const Tensor& weight, const Tensor& bias, double eps) {
+  const bool fits =
+      !residual.defined() || (x.shape() == residual.shape() && x.dtype() == residual.dtype() &&
+                              x.device() == residual.device());
+  return fits ? Norm(kind, x, residual, weight, bias, eps, true)
+              : Norm(kind, x + residual, {}, weight, bias, eps, true);
 }
 
 }  // namespace
 
 Tensor LayerNorm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-  return Norm(NormKind::kLayer, x, {}, weight, bias, eps).second;
+  return Norm(NormKind::kLayer, x, {}, weight, bias, eps, false).second;
 }
 
 Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps) {
-  return Norm(NormKind::kRms, x, {}, weight, {}, eps).second;
+  return Norm(NormKind::kRms, x, {}, weight, {}, eps, false).second;
 }
 
 std::pair<Tensor, Tensor> AddLayerNorm(const Tensor& x, const Tensor& residual,
                                        const Tensor& weight, const Tensor& bias, double eps) {
-  if (CanAddInNorm(x, residual)) return Norm(NormKind::kLayer, x, residual, weight, bias, eps);
-  const Tensor sum = x + residual;
-  return {sum, LayerNorm(sum, weight, bias, eps)};
+  return AddNorm(NormKind::kLayer, x, residual, weight, bias, eps);
 }
 
 std::pair<Tensor, Tensor> AddRmsNorm(const Tensor& x, const Tensor& residual, const Tensor& weight,
                                      double eps) {
-  if (CanAddInNorm(x, residual)) return Norm(NormKind::kRms, x, residual, weight, {}, eps);
-  const Tensor sum = x + residual;
-  return {sum, RmsNorm(sum, weight, eps)};
+  return AddNorm(NormKind::kRms, x, residual, weight, {}, eps);
 }
 
 }  // namespace infini_train

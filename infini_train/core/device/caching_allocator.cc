@@ -9,7 +9,6 @@
 #include <functional>
 #include <iterator>
 #include <optional>
-#include <utility>
 
 #include "infini_train/core/error.h"
 

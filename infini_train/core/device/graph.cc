@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <string>
+#include <utility>
 
 #include "infini_train/core/device/allocator.h"
 #include "infini_train/core/device/device_guard.h"
