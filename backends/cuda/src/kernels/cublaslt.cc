@@ -306,4 +306,10 @@ bool Multiply(Device device, cudaStream_t stream, const GemmProblem& problem,
   return true;
 }
 
+std::string CublasLtVersion() {
+  const std::size_t version = cublasLtGetVersion();
+  return "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
+         "." + std::to_string(version % 100);
+}
+
 }  // namespace infini_train::cuda

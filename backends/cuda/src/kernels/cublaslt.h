@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <functional>
+#include <string>
 
 #include "infini_train/core/device/device.h"
 #include "kernels/gemm_problem.h"
@@ -23,5 +24,8 @@ namespace infini_train::cuda {
 /// the fastest of those that were timed, the answer is false from then on. It may call Multiply.
 bool Multiply(Device device, cudaStream_t stream, const GemmProblem& problem,
               const std::function<void()>& alternative = {});
+
+/// "cuBLASLt 13.1.0".
+std::string CublasLtVersion();
 
 }  // namespace infini_train::cuda

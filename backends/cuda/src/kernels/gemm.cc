@@ -8,6 +8,7 @@
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/gemm_composition.h"
+#include "infini_train/ops/kernel_library.h"
 #include "kernels/cublaslt.h"
 #include "kernels/gemm_problem.h"
 
@@ -111,5 +112,10 @@ SIMT_REGISTER_KERNEL(Gemm, &Gemm);
 SIMT_REGISTER_KERNEL(GemmGelu, &GemmGelu);
 SIMT_REGISTER_KERNEL(GemmGeluBackward, &GemmGeluBackward);
 SIMT_REGISTER_KERNEL(GemmRowSums, &GemmRowSums);
+
+REGISTER_KERNEL_LIBRARY(kCUDA, Gemm, &cuda::CublasLtVersion);
+REGISTER_KERNEL_LIBRARY(kCUDA, GemmGelu, &cuda::CublasLtVersion);
+REGISTER_KERNEL_LIBRARY(kCUDA, GemmGeluBackward, &cuda::CublasLtVersion);
+REGISTER_KERNEL_LIBRARY(kCUDA, GemmRowSums, &cuda::CublasLtVersion);
 
 }  // namespace infini_train::simt
