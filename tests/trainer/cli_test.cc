@@ -205,6 +205,8 @@ TEST_F(TrainCommandTest, NumbersOutOfRangeAreRefused) {
   ExpectTrainRefused({"--dtype", "float16"}, {"dtype: expected float32 or bfloat16, got float16"});
   ExpectTrainRefused({"--matmul_precision", "fp16"},
                      {"matmul precision: expected fp64, fp32, tf32, bf16 or fp8, found 'fp16'"});
+  ExpectTrainRefused({"--graph", "yes"}, {"graph: expected auto, on or off, got yes"});
+  ExpectTrainRefused({"--graph", "on"}, {"graph: cpu cannot capture work into graphs"});
   ExpectTrainRefused({"--device", "tpu"}, {"tpu"});
   ExpectTrainRefused({"--device", "cpu:1"}, {"cpu:1"});
   ExpectTrainRefused({"--save_interval", "2"}, {"save_interval: expected --save"});
