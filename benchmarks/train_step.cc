@@ -17,7 +17,10 @@
 #include "infini_train/core/error.h"
 #include "infini_train/core/threads.h"
 #include "infini_train/models/model.h"
+#include "infini_train/ops/matmul_precision.h"
 #include "infini_train/optim/optimizer.h"
+#include "infini_train/trainer/profile/step_profiler.h"
+#include "infini_train/trainer/setup.h"
 #include "infini_train/trainer/step/step_runner.h"
 
 namespace infini_train {
@@ -28,6 +31,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kPresetVocabulary = 50304;
 constexpr std::int64_t kLargestToken = 50257;
 constexpr int kNumBatches = 4;
+constexpr int kProfiledSteps = 3;
 constexpr double kGradClip = 1.0;
 constexpr double kLearningRate = 1e-4;
 
@@ -35,9 +39,12 @@ struct Options {
   std::string model = "gpt2";
   std::string device = "cpu";
   std::string dtype = "float32";
+  std::string param_dtype = "float32";
+  std::string matmul_precision = "fp32";
   std::int64_t batch_size = 4;
   std::int64_t sequence_length = 64;
   std::string graph = "auto";
+  std::string profile;
   int steps = 20;
   int threads = 0;
 };
@@ -93,7 +100,8 @@ std::vector<TokenBatch> MakeBatches(const Options& o, std::int64_t vocab_size) {
 void Run(const Options& o) {
   const Clock::time_point start = Clock::now();
   if (o.threads > 0) SetNumThreads(o.threads);
-  const Device device = Device::Parse(o.device);
+  const Device device = trainer::ResolveDevice(o.device);
+  SetMatmulPrecision(ParseMatmulPrecision(o.matmul_precision));
   const std::optional<DataType> autocast_dtype =
       o.dtype == "float32" ? std::nullopt : std::optional(ParseDataType(o.dtype));
   models::ModelConfig config;
@@ -107,7 +115,8 @@ void Run(const Options& o) {
   t.embedding_dropout = t.attention_dropout = t.residual_dropout = 0.0;
   t.max_position_embeddings = std::max(t.max_position_embeddings, o.sequence_length);
   const std::int64_t rss_before_model = StatusBytes("VmHWM");
-  const models::Model model = models::CreateModel(config, 0, {device, DataType::kFloat32});
+  const models::Model model =
+      models::CreateModel(config, 0, {device, ParseDataType(o.param_dtype)});
   optim::AdamW optimizer(optim::DecayMatricesOnly(model.module->NamedParameters(), 0.1),
                          {0.9, 0.95, 1e-8});
   trainer::StepRunner runner(model, optimizer,
@@ -133,6 +142,17 @@ void Run(const Options& o) {
     peak_device_bytes =
         std::max(peak_device_bytes, used + (runner.replayed() ? runner.graph_bytes() : 0));
   }
+  const bool captured = runner.replayed();
+  if (!o.profile.empty()) {
+    // Steps of their own, which are not in the figures.
+    trainer::StepProfiler profiler(o.profile, {o.steps + 1, o.steps + kProfiledSteps}, device);
+    for (int step = o.steps + 1; !profiler.IsDone(); ++step) {
+      profiler.BeforeStep(step);
+      runner.Run({&batches[static_cast<std::size_t>(step % kNumBatches)], 1}, kLearningRate);
+      profiler.AfterStep(step);
+    }
+    fmt::print(stderr, "{}", profiler.Write());
+  }
   std::vector<double> counted(milliseconds.begin() + std::min(10, o.steps / 2), milliseconds.end());
   std::sort(counted.begin(), counted.end());
   const double step_ms = counted[counted.size() / 2];
@@ -143,7 +163,7 @@ void Run(const Options& o) {
   json["peak_rss_bytes"] = StatusBytes("VmHWM");
   json["rss_before_model_bytes"] = rss_before_model;
   if (!device.is_cpu()) json["peak_device_bytes"] = peak_device_bytes;
-  json["captured"] = runner.replayed();
+  json["captured"] = captured;
   json["seconds_to_first_step"] = seconds_to_first_step;
   json["loss"] = last_loss;
   fmt::print("{}\n", json.dump());
@@ -159,9 +179,14 @@ int main(int argc, char** argv) {
   app.add_option("--model", options.model, "preset, or folder with a config.json");
   app.add_option("--device", options.device);
   app.add_option("--dtype", options.dtype, "float32, or bfloat16 for autocast");
+  app.add_option("--param_dtype", options.param_dtype,
+                 "float32, or bfloat16 for parameters in bfloat16 with float32 masters");
+  app.add_option("--matmul_precision", options.matmul_precision, "fp64, fp32, tf32, bf16 or fp8");
   app.add_option("--batch_size", options.batch_size)->check(CLI::PositiveNumber);
   app.add_option("--sequence_length", options.sequence_length)->check(CLI::PositiveNumber);
   app.add_option("--graph", options.graph, "auto, on or off: whether the step is captured");
+  app.add_option("--profile", options.profile,
+                 "folder for the profile of three more steps, which run uncaptured");
   app.add_option("--steps", options.steps)->check(CLI::PositiveNumber);
   app.add_option("--threads", options.threads, "0 for all")->check(CLI::NonNegativeNumber);
   app.add_flag("--json", json, "accepted; JSON is the only format");

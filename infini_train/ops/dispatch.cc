@@ -7,6 +7,7 @@
 #include <string>
 
 #include "infini_train/core/error.h"
+#include "infini_train/ops/op_recorder.h"
 #include "infini_train/ops/profiler.h"
 
 namespace infini_train {
@@ -58,8 +59,15 @@ AnyKernel RegisteredKernel(DeviceType type, OpId id) noexcept {
 
 void ChooseCalledKernel(DeviceType type, OpId id) noexcept {
   KernelEntry& entry = EntryOf(type, id);
-  const bool ranged = entry.kernel != nullptr && ProfilerRangesEnabled();
-  entry.called.store(ranged ? RangedKernel(id) : entry.kernel, std::memory_order_relaxed);
+  const bool observed = entry.kernel != nullptr && (ProfilerRangesEnabled() || IsRecordingOps());
+  entry.called.store(observed ? ObservedKernel(id) : entry.kernel, std::memory_order_relaxed);
+}
+
+void ChooseCalledKernels() noexcept {
+  for (int type = 0; type < kNumDeviceTypes; ++type) {
+    for (int id = 0; id < kNumOps; ++id)
+      ChooseCalledKernel(static_cast<DeviceType>(type), static_cast<OpId>(id));
+  }
 }
 
 void RegisterKernel(DeviceType type, OpId id, AnyKernel kernel, const char* file,

@@ -17,6 +17,7 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/core/storage.h"
+#include "infini_train/ops/op_recorder.h"
 #include "infini_train/ops/profiler.h"
 
 namespace infini_train {
@@ -254,6 +255,7 @@ struct Fallback<Op, void(const KernelContext&, Parameters...)> {
   static void Run(const KernelContext& context, Parameters... arguments) {
     Enter(Op::kId, context);
     const ProfilerRange range(context.device, GetOpInfo(Op::kId).name.data());
+    const detail::RecordedCall call(context, Op::kId, true, arguments...);
     const auto kernel =
         reinterpret_cast<typename Op::Fn*>(detail::FindKernel(DeviceType::kCPU, Op::kId));
     Mirror mirror(context);

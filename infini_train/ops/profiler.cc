@@ -3,18 +3,21 @@
 #include <array>
 #include <atomic>
 
+#include "infini_train/ops/op_recorder.h"
+
 namespace infini_train {
 namespace {
 
 constinit std::atomic<bool> ranges_enabled{false};
 
 template <typename Op, typename Fn>
-struct Ranged;
+struct Observed;
 
 template <typename Op, typename... Parameters>
-struct Ranged<Op, void(const KernelContext&, Parameters...)> {
+struct Observed<Op, void(const KernelContext&, Parameters...)> {
   static void Run(const KernelContext& context, Parameters... arguments) {
     const ProfilerRange range(context.device, GetOpInfo(Op::kId).name.data());
+    const detail::RecordedCall call(context, Op::kId, false, arguments...);
     const detail::AnyKernel kernel = detail::RegisteredKernel(context.device.type(), Op::kId);
     reinterpret_cast<typename Op::Fn*>(kernel)(context, arguments...);
   }
@@ -24,10 +27,7 @@ struct Ranged<Op, void(const KernelContext&, Parameters...)> {
 
 void SetProfilerRanges(bool enabled) {
   ranges_enabled.store(enabled, std::memory_order_relaxed);
-  for (int type = 0; type < kNumDeviceTypes; ++type) {
-    for (int id = 0; id < kNumOps; ++id)
-      detail::ChooseCalledKernel(static_cast<DeviceType>(type), static_cast<OpId>(id));
-  }
+  detail::ChooseCalledKernels();
 }
 
 bool ProfilerRangesEnabled() noexcept {
@@ -45,14 +45,14 @@ ProfilerRange::~ProfilerRange() {
   if (impl_ != nullptr) impl_->PopProfilerRange();
 }
 
-detail::AnyKernel detail::RangedKernel(OpId id) noexcept {
-  static constexpr std::array<AnyKernel (*)(), kNumOps> kRanged = {{
-#define INFINI_TRAIN_RANGED_KERNEL(Name, ...) \
-  [] { return reinterpret_cast<AnyKernel>(&Ranged<op::Name, op::Name::Fn>::Run); },
-      INFINI_TRAIN_OP_LIST(INFINI_TRAIN_RANGED_KERNEL)
-#undef INFINI_TRAIN_RANGED_KERNEL
+detail::AnyKernel detail::ObservedKernel(OpId id) noexcept {
+  static constexpr std::array<AnyKernel (*)(), kNumOps> kObserved = {{
+#define INFINI_TRAIN_OBSERVED_KERNEL(Name, ...) \
+  [] { return reinterpret_cast<AnyKernel>(&Observed<op::Name, op::Name::Fn>::Run); },
+      INFINI_TRAIN_OP_LIST(INFINI_TRAIN_OBSERVED_KERNEL)
+#undef INFINI_TRAIN_OBSERVED_KERNEL
   }};
-  return kRanged[static_cast<std::size_t>(id)]();
+  return kObserved[static_cast<std::size_t>(id)]();
 }
 
 }  // namespace infini_train

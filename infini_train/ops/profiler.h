@@ -28,10 +28,12 @@ namespace detail {
 
 /// The kernel that a device registered, whatever surrounds it in calls.
 AnyKernel RegisteredKernel(DeviceType type, OpId id) noexcept;
-/// Runs the registered kernel of the context's device in a range.
-AnyKernel RangedKernel(OpId id) noexcept;
-/// Decides what calls run, after a change.
+/// Runs the registered kernel of the context's device in a range, and records it (op_recorder.h).
+AnyKernel ObservedKernel(OpId id) noexcept;
+/// Decides what calls run, after a change of the kernel or of who observes.
 void ChooseCalledKernel(DeviceType type, OpId id) noexcept;
+/// The same for all ops of all devices.
+void ChooseCalledKernels() noexcept;
 
 }  // namespace detail
 }  // namespace infini_train

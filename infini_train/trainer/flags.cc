@@ -187,6 +187,11 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
   flags.Add("tensorboard_dir", o.tensorboard_dir, "folder for TensorBoard event files");
   flags.Add("peak_tflops", o.peak_tflops,
             "the machine's peak in TFLOP/s, to report model FLOPS utilisation (MFU)");
+  flags.Add("profile", o.profile,
+            "folder for profile.txt (time, bytes and FLOP/s of each op) and trace.json (Chrome, "
+            "Perfetto) of some steps");
+  flags.Add("profile_steps", o.profile_steps,
+            "FIRST:LAST of the steps to profile; default: three after the warm-up");
 
   flags.Section("Checkpoints");
   flags.Add("save", o.save, "folder for checkpoints; one is written at the end");

@@ -64,6 +64,8 @@ struct TrainOptions {
   std::string metrics_file;
   std::string tensorboard_dir;
   double peak_tflops = 0.0;
+  std::string profile;
+  std::string profile_steps;
 
   // Checkpoints.
   std::string save;

@@ -35,10 +35,8 @@ void ApplyEnvironment() {
   if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_PROFILER_RANGES")) SetProfilerRanges(*on);
 }
 
-}  // namespace
-
-Device ResolveDevice(const std::string& text) {
-  ApplyEnvironment();
+/// The device that the text names.
+Device FindDevice(const std::string& text) {
   if (text != "auto") {
     const Device device = Device::Parse(text);
     const int count = GetDeviceGuardImpl(device.type()).DeviceCount();
@@ -51,6 +49,16 @@ Device ResolveDevice(const std::string& text) {
     if (HasDeviceGuardImpl(type) && GetDeviceGuardImpl(type).DeviceCount() > 0) return type;
   }
   return DeviceType::kCPU;
+}
+
+}  // namespace
+
+Device ResolveDevice(const std::string& text) {
+  ApplyEnvironment();
+  const Device device = FindDevice(text);
+  // Else each call on another than the first device would change to it and back.
+  GetDeviceGuardImpl(device.type()).SetDevice(device.index());
+  return device;
 }
 
 std::optional<DataType> ParseAutocast(const std::string& dtype) {

@@ -18,7 +18,7 @@
 namespace infini_train::trainer {
 
 /// "auto" is the accelerator of this build if one is present, else the CPU. Throws Error when the
-/// named device is not there.
+/// named device is not there. It becomes the calling thread's current device.
 INFINI_TRAIN_API Device ResolveDevice(const std::string& text);
 
 /// float32 or bfloat16 as the type that matrix products run in. Throws Error on others.

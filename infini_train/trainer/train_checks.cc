@@ -50,6 +50,9 @@ DataType ParseParamDataType(const TrainOptions& options) {
 
 std::int64_t CheckTrainOptions(const TrainOptions& o) {
   if (o.input_bin.empty()) throw Error("input_bin: expected token files to train on, got none");
+  if (o.profile.empty() && !o.profile_steps.empty()) {
+    throw Error("profile_steps: expected a folder for the profile (--profile), got none");
+  }
   const std::pair<const char*, std::int64_t> positive[] = {
       {"batch_size", o.batch_size},
       {"sequence_length", o.sequence_length},

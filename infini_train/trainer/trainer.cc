@@ -21,6 +21,7 @@
 #include "infini_train/optim/optimizer.h"
 #include "infini_train/trainer/diagnose.h"
 #include "infini_train/trainer/metrics.h"
+#include "infini_train/trainer/profile/step_profiler.h"
 #include "infini_train/trainer/progress.h"
 #include "infini_train/trainer/sampler.h"
 #include "infini_train/trainer/setup.h"
@@ -61,6 +62,7 @@ class Trainer {
   void PrepareSamples(std::int64_t vocab_size);
   void Sample(std::int64_t step);
   void Save(std::int64_t step);
+  void WriteProfile();
   void WriteMetrics(std::int64_t step, const Metrics& metrics);
   std::string ResumeHint() const;
 
@@ -81,6 +83,7 @@ class Trainer {
   std::optional<std::vector<TokenBatch>> only_batches_;
   std::vector<std::int64_t> sample_prompt_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
+  std::unique_ptr<StepProfiler> profiler_;
   std::int64_t first_step_ = 0;
   Clock::time_point start_;
   double smoothed_seconds_ = 0.0;
@@ -136,6 +139,11 @@ Trainer::Trainer(const TrainOptions& options, std::FILE* out)
   if (options_.num_iteration > 0 && first_step_ >= options_.num_iteration) {
     throw Error(fmt::format("num_iteration: expected more than the {} steps already made, got {}",
                             first_step_, options_.num_iteration));
+  }
+  if (!options_.profile.empty()) {
+    profiler_ = std::make_unique<StepProfiler>(
+        options_.profile,
+        ParseProfileSteps(options_.profile_steps, first_step_, options_.num_iteration), device_);
   }
   if (!options_.save.empty()) checkpoint::CheckWritable(options_.save);
   if (!options_.metrics_file.empty()) {
@@ -274,6 +282,13 @@ void Trainer::Save(std::int64_t step) {
   progress_.Line(fmt::format("saved {}", saved_to_));
 }
 
+void Trainer::WriteProfile() {
+  const std::string table = profiler_ ? profiler_->Write() : "";
+  if (table.empty()) return;
+  progress_.Line(
+      fmt::format("{}\nprofile.txt and trace.json are in {}", table, profiler_->folder().string()));
+}
+
 void Trainer::WriteMetrics(std::int64_t step, const Metrics& metrics) {
   for (const auto& sink : sinks_)
     sink->Write(step, metrics);
@@ -351,7 +366,9 @@ int Trainer::Run() {
     allocator::ResetPeakStats(device_);
     const Clock::time_point step_start = Clock::now();
     const double learning_rate = LearningRate(step);
+    if (profiler_) profiler_->BeforeStep(step + 1);
     const StepResult result = TrainStep(++step, learning_rate);
+    if (profiler_) profiler_->AfterStep(step);
     const StepReport report = MakeReport(step, result, learning_rate, SecondsSince(step_start));
     if (result.skipped) {
       progress_.Line(fmt::format("step {:4} | skipped: no target counts", step));
@@ -367,10 +384,12 @@ int Trainer::Run() {
                         {"tokens", static_cast<double>(step * report.tokens)},
                         {"peak_used_bytes", static_cast<double>(report.peak_used)},
                         {"peak_reserved_bytes", static_cast<double>(report.peak_reserved)}});
+    if (profiler_ && profiler_->IsDone()) WriteProfile();
     if ((validated = due(options_.val_loss_every))) Validate(step);
     if (due(options_.sample_every)) Sample(step);
     if ((saved = due(options_.save_interval))) Save(step);
   }
+  WriteProfile();
   if (!validated && StopSignals::Received() == 0) Validate(step);
   if (!saved && step > first_step_) Save(step);
   progress_.Finish();

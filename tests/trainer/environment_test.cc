@@ -11,6 +11,7 @@
 #include "infini_train/ops/profiler.h"
 #include "infini_train/trainer/setup.h"
 #include "tests/core/child_process.h"
+#include "tests/core/mock_provider.h"
 
 namespace infini_train::trainer {
 namespace {
@@ -39,6 +40,14 @@ TEST(Environment, RefusesOtherValuesBeforeAnyWork) {
       EXPECT_ERROR(ResolveDevice("cpu"), "got 'maybe'");
     });
   }
+}
+
+TEST(Environment, TheChosenDeviceBecomesTheCurrentOne) {
+  InChildProcess([] {
+    infini_train::testing::RegisterMockProvider();
+    EXPECT_EQ(ResolveDevice("mock:1"), Device(DeviceType::kPrivateUse1, 1));
+    EXPECT_EQ(infini_train::testing::MockRuntime::current_device, 1);
+  });
 }
 
 }  // namespace

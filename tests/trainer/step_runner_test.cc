@@ -18,6 +18,7 @@
 #include "infini_train/core/device/graph.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/generator.h"
+#include "infini_train/ops/op_recorder.h"
 #include "infini_train/trainer/setup.h"
 #include "tests/common/device_test.h"
 #include "tests/core/child_process.h"
@@ -133,6 +134,21 @@ INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(StepRunnerTest);
 
 #define SKIP_WITHOUT_GRAPHS() \
   if (!HasGraphs()) GTEST_SKIP() << "this device has no graphs"
+
+TEST_P(StepRunnerTest, AStepWhoseOpsAreRecordedRunsWithoutTheGraph) {
+  SKIP_WITHOUT_GRAPHS();
+  ExpectTheSame({}, [](Training& training) {
+    OpRecorder recorder(device());
+    for (int step = 0; step < kSteps; ++step) {
+      if (step == 5) recorder.BeginStep(step);
+      training.Step(FullStep(step));
+      if (step == 5) recorder.EndStep();
+    }
+    EXPECT_GT(recorder.Take().ops.size(), 50u);
+    EXPECT_FALSE(training.replayed[5]);
+    EXPECT_EQ(training.replayed[6], training.runner->captures());
+  });
+}
 
 TEST_P(StepRunnerTest, CapturedStepsGiveTheSameBits) {
   SKIP_WITHOUT_GRAPHS();

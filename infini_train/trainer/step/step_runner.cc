@@ -11,6 +11,7 @@
 #include "infini_train/core/device/graph.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/generator.h"
+#include "infini_train/ops/op_recorder.h"
 #include "infini_train/trainer/step/accumulate.h"
 #include "infini_train/trainer/step/token_buffers.h"
 
@@ -146,7 +147,7 @@ void StepRunner::Enqueue() {
 
 bool StepRunner::FindGraph(const Likeness& likeness) {
   State& state = *state_;
-  if (!captures_) return false;
+  if (!captures_ || IsRecordingOps()) return false;
   if (state.captured == likeness) {
     state.last = likeness;
     state.alike = 0;

@@ -1,6 +1,7 @@
 #include "infini_train/core/device/device_guard.h"
 
 #include <infini/rt/nvidia/runtime.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include "backends/runtime/runtime_device_guard.h"
 #include "common/primary_context.h"
@@ -12,7 +13,11 @@ struct CudaRuntime : ::infini::rt::runtime::Runtime<::infini::rt::Device::Type::
   static bool IsInUse(int device) { return HasPrimaryContext(device); }
 };
 
-using DeviceGuard = backend::RuntimeDeviceGuard<CudaRuntime>;
+class DeviceGuard final : public backend::RuntimeDeviceGuard<CudaRuntime> {
+ public:
+  void PushProfilerRange(const char* name) override { nvtxRangePushA(name); }
+  void PopProfilerRange() noexcept override { nvtxRangePop(); }
+};
 
 REGISTER_DEVICE_GUARD(kCUDA, DeviceGuard);
 
