@@ -12,6 +12,7 @@ const std::vector<OpSuite>& OpSuites() {
     AppendMatmulSuites(all);
     AppendIndexSuites(all);
     AppendSequenceSuites(all);
+    AppendFp8Suites(all);
     AppendExpertSuites(all);
     AppendOptimizerSuites(all);
     std::stable_sort(all.begin(), all.end(),

@@ -54,6 +54,7 @@ void AppendReductionSuites(std::vector<OpSuite>& suites);
 void AppendMatmulSuites(std::vector<OpSuite>& suites);
 void AppendIndexSuites(std::vector<OpSuite>& suites);
 void AppendSequenceSuites(std::vector<OpSuite>& suites);
+void AppendFp8Suites(std::vector<OpSuite>& suites);
 void AppendExpertSuites(std::vector<OpSuite>& suites);
 void AppendOptimizerSuites(std::vector<OpSuite>& suites);
 

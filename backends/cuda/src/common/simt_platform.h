@@ -44,46 +44,9 @@ inline constexpr std::size_t kMaxSharedBytes = std::size_t{64} << 10;
 #include "backends/simt/geometry.h"
 #include "backends/simt/math.h"
 #include "backends/simt/vector.h"
+#include "simt_instructions.h"
 
 namespace infini_train::simt {
-
-// Conversions and functions that chips have instructions for.
-
-template <>
-SIMT_HOST_DEVICE inline BFloat16 FromCompute<BFloat16>(float value) {
-  BFloat16 result = value;
-#if __CUDA_ARCH__ >= 800
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-#endif
-  return result;
-}
-template <>
-SIMT_HOST_DEVICE inline Float16 FromCompute<Float16>(float value) {
-  Float16 result = value;
-#if __CUDA_ARCH__ >= 800
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-#endif
-  return result;
-}
-template <>
-SIMT_HOST_DEVICE inline float ToCompute<Float16>(Float16 value) {
-  float result = value;
-#if __CUDA_ARCH__ >= 800
-  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
-#endif
-  return result;
-}
-
-template <>
-SIMT_HOST_DEVICE inline float FastExp2<float>(float x) {
-#ifdef __CUDA_ARCH__
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-#else
-  return std::exp2(x);
-#endif
-}
 
 SIMT_HOST_DEVICE constexpr int WarpSize() {
   return 32;

@@ -1,0 +1,157 @@
+#include <cstdint>
+#include <vector>
+
+#include "infini_train/conformance/suites.h"
+#include "infini_train/ops/fp8.h"
+
+namespace infini_train::conformance {
+namespace {
+
+constexpr DataType kResultTypes[] = {DataType::kFloat32, DataType::kBFloat16};
+
+/// A step between two numbers of E4M3, in units of float32's last place.
+double OneStep(const Dims&) {
+  return 1 << 20;
+}
+
+Tensor ScaleOf(Trial& trial, double scale) {
+  return trial.FixedValues({2}, DataType::kFloat32, {scale, 1 / scale});
+}
+
+/// Codes of numbers between -8 and 8.
+Tensor Codes(Trial& trial, const Dims& shape, Fp8Format format, std::uint64_t seed) {
+  std::vector<double> values = RandomValues(Numel(shape), -8, 8, seed);
+  DispatchFp8(format, [&](auto tag) {
+    using F = typename decltype(tag)::type;
+    for (double& value : values)
+      value = F(static_cast<float>(value)).bits;
+  });
+  return trial.FixedValues(shape, DataType::kUInt8, values);
+}
+
+std::function<void()> QuantizeCall(Trial& trial, const Dims& shape) {
+  Tensor out = trial.FixedOutput(shape, DataType::kUInt8);
+  Tensor transposed = trial.FixedOutput({shape[1], shape[0]}, DataType::kUInt8);
+  Tensor column_sums = trial.FixedOutput({shape[1]}, DataType::kFloat32);
+  const Tensor x = trial.Input(shape, -8, 8);
+  const Tensor scale = ScaleOf(trial, 64);
+  Tensor no_amax;
+  trial.SetMagnitude(8);
+  return [=]() mutable {
+    Call<op::Fp8Quantize>(out, transposed, column_sums, no_amax, x, scale, Fp8Format::kE4M3);
+  };
+}
+
+/// The numbers of codes [M, K], by a product with the identity: where functions are quantised, one
+/// that is rounded otherwise may be another code.
+void Read(Tensor& numbers, const Tensor& codes, Fp8Format format, const Tensor& scale) {
+  const std::int64_t n = codes.size(1);
+  std::vector<std::uint8_t> identity(static_cast<std::size_t>(n * n));
+  for (std::int64_t i = 0; i < n; ++i)
+    identity[static_cast<std::size_t>(i * (n + 1))] = Float8E4M3(1.0f).bits;
+  const Tensor matrix = MakeTensor(codes.device(), DataType::kUInt8, {n, n},
+                                   std::vector<double>(identity.begin(), identity.end()));
+  const Tensor one = MakeTensor(codes.device(), DataType::kFloat32, {2}, {1, 1});
+  Call<op::Fp8Gemm>(numbers, codes, format, scale, matrix, Fp8Format::kE4M3, one, Tensor(), false);
+}
+
+template <bool kTanh>
+std::function<void()> QuantizeGeluCall(Trial& trial, const Dims& shape) {
+  Tensor numbers = trial.FixedOutput(shape, DataType::kFloat32);
+  const Tensor x = trial.Input(shape, -8, 8);
+  const Tensor scale = ScaleOf(trial, 32);
+  Tensor codes = MakeOutput(x.device(), DataType::kUInt8, shape);
+  Tensor none;
+  return [=]() mutable {
+    Call<op::Fp8QuantizeGelu>(codes, none, none, x, scale, Fp8Format::kE4M3, kTanh);
+    Read(numbers, codes, Fp8Format::kE4M3, scale);
+  };
+}
+
+template <bool kTanh>
+std::function<void()> QuantizeGeluBackwardCall(Trial& trial, const Dims& shape) {
+  Tensor numbers = trial.FixedOutput(shape, DataType::kFloat32);
+  Tensor column_sums = trial.FixedOutput({shape[1]}, DataType::kFloat32);
+  const Tensor grad_y = trial.Input(shape);
+  const Tensor x = trial.Input(shape, -8, 8);
+  const Tensor scale = ScaleOf(trial, 128);
+  Tensor codes = MakeOutput(x.device(), DataType::kUInt8, shape);
+  Tensor none;
+  return [=]() mutable {
+    Call<op::Fp8QuantizeGeluBackward>(codes, none, column_sums, none, grad_y, x, scale,
+                                      Fp8Format::kE4M3, kTanh);
+    Read(numbers, codes, Fp8Format::kE4M3, scale);
+  };
+}
+
+/// shape: M, N, K.
+template <Fp8Format kFormat>
+std::function<void()> GemmCall(Trial& trial, const Dims& shape) {
+  Tensor out = trial.InOut({shape[0], shape[1]});
+  const Tensor a = Codes(trial, {shape[0], shape[2]}, kFormat, 1);
+  const Tensor b = Codes(trial, {shape[1], shape[2]}, Fp8Format::kE4M3, 2);
+  const Tensor a_scale = ScaleOf(trial, 4), b_scale = ScaleOf(trial, 8);
+  const Tensor bias =
+      trial.FixedValues({shape[1]}, DataType::kBFloat16, RandomValues(shape[1], -1, 1, 3));
+  // A product, of which there are shape[2] in a sum.
+  trial.SetMagnitude(2);
+  return [=]() mutable {
+    Call<op::Fp8Gemm>(out, a, kFormat, a_scale, b, Fp8Format::kE4M3, b_scale, bias,
+                      kFormat == Fp8Format::kE5M2);
+  };
+}
+
+/// shape: T, H.
+std::function<void()> UpdateScalesCall(Trial& trial, const Dims& shape) {
+  Tensor scales = trial.InOut({shape[0], 2}, 1, 1);
+  Tensor amax = trial.InOut({shape[0]}, 0, 9);
+  Tensor history = trial.InOut(shape, 0, 9);
+  const Tensor largest = trial.FixedValues(
+      {shape[0]}, DataType::kFloat32,
+      std::vector<double>(static_cast<std::size_t>(shape[0]), Float8E4M3::kLargest));
+  return [=]() mutable { Call<op::Fp8UpdateScales>(scales, amax, history, largest); };
+}
+
+}  // namespace
+
+void AppendFp8Suites(std::vector<OpSuite>& suites) {
+  const std::vector<Dims> matrices = {{1, 1}, {3, 5}, {65, 33}, {128, 64}, {200, 144}};
+  const auto sum_of_rows = [](const Dims& shape) { return 10 + static_cast<double>(shape[0]); };
+  suites.push_back({OpId::kFp8Quantize,
+                    kFloatingTypes,
+                    kRowMajor,
+                    matrices,
+                    &QuantizeCall,
+                    sum_of_rows,
+                    {1024, 1024}});
+  for (const auto body : {&QuantizeGeluCall<false>, &QuantizeGeluCall<true>}) {
+    suites.push_back({OpId::kFp8QuantizeGelu, kFloatingTypes, kRowMajor, matrices, body, OneStep});
+  }
+  for (const auto body : {&QuantizeGeluBackwardCall<false>, &QuantizeGeluBackwardCall<true>}) {
+    suites.push_back(
+        {OpId::kFp8QuantizeGeluBackward, kFloatingTypes, kRowMajor, matrices, body, OneStep});
+  }
+  const auto flops = [](const Dims& shape) {
+    return 2.0 * static_cast<double>(shape[0]) * static_cast<double>(shape[1]) *
+           static_cast<double>(shape[2]);
+  };
+  for (const auto body : {&GemmCall<Fp8Format::kE4M3>, &GemmCall<Fp8Format::kE5M2>}) {
+    OpSuite suite = {OpId::kFp8Gemm,
+                     kResultTypes,
+                     kContiguousOnly,
+                     {{1, 1, 1}, {5, 7, 3}, {64, 48, 32}, {96, 80, 208}},
+                     body,
+                     LastExtent,
+                     {1024, 1024, 1024},
+                     flops};
+    suite.reference_in_same_dtype = true;
+    suite.rounds_intermediates = true;
+    suites.push_back(suite);
+  }
+  OpSuite update = {OpId::kFp8UpdateScales,       kFloat32Only,      kContiguousOnly,
+                    {{1, 16}, {300, 16}, {5, 1}}, &UpdateScalesCall, Zero};
+  update.reference_in_same_dtype = true;
+  suites.push_back(update);
+}
+
+}  // namespace infini_train::conformance
