@@ -199,5 +199,23 @@ DataType MatmulDataType(std::string_view name, const Tensor& a, const Tensor& b)
   return autocast_dtype && dtype != DataType::kFloat64 ? *autocast_dtype : dtype;
 }
 
+void CheckLinear(std::string_view name, std::int64_t in_features, const Tensor& weight,
+                 const Tensor& bias) {
+  if (weight.rank() != 2 || in_features != weight.size(1)) {
+    throw Error(fmt::format("{}: expected x [.., in] and weight [out, in], got in = {} and {}",
+                            name, in_features, weight.shape().ToString()));
+  }
+  if (bias.defined() && !(bias.shape() == Dims{weight.size(0)})) {
+    throw Error(fmt::format("{}: expected a bias of shape [{}], got {}", name, weight.size(0),
+                            bias.shape().ToString()));
+  }
+}
+
+Tensor InShapeOf(const Tensor& x, const Tensor& rows) {
+  Dims shape = x.shape();
+  shape.back() = rows.size(1);
+  return raw::Reshape(rows, shape);
+}
+
 }  // namespace detail
 }  // namespace infini_train

@@ -89,6 +89,12 @@ void CheckIndex(std::string_view name, const Tensor& x);
 /// Throws Error for a type that is not floating.
 DataType MatmulDataType(std::string_view name, const Tensor& a, const Tensor& b);
 
+/// Throws Error unless weight is [out, in_features] and bias undefined or [out].
+void CheckLinear(std::string_view name, std::int64_t in_features, const Tensor& weight,
+                 const Tensor& bias);
+/// `rows` [N, features] in the leading shape of x.
+Tensor InShapeOf(const Tensor& x, const Tensor& rows);
+
 /// Whether the Gemm op may write `out` from operands of type `operand`.
 constexpr bool GemmWrites(DataType operand, DataType out) {
   return operand == out || (out == DataType::kFloat32 && operand != DataType::kFloat64);

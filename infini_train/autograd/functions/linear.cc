@@ -40,18 +40,6 @@ Tensor ColumnSum(const Tensor& matrix, DataType dtype) {
   return raw::To(raw::Reshape(sum, {matrix.size(1)}), dtype);
 }
 
-void CheckLinear(std::string_view name, std::int64_t in_features, const Tensor& weight,
-                 const Tensor& bias) {
-  if (weight.rank() != 2 || in_features != weight.size(1)) {
-    throw Error(fmt::format("{}: expected x [.., in] and weight [out, in], got in = {} and {}",
-                            name, in_features, weight.shape().ToString()));
-  }
-  if (bias.defined() && !(bias.shape() == Dims{weight.size(0)})) {
-    throw Error(fmt::format("{}: expected a bias of shape [{}], got {}", name, weight.size(0),
-                            bias.shape().ToString()));
-  }
-}
-
 /// What a linear keeps of its parameters for backward.
 struct LinearParameters {
   /// `product` is the weight in the type of the product. `keep`: whether backward needs it.
@@ -120,25 +108,18 @@ Tensor ProductBias(const Tensor& bias, DataType dtype) {
   return bias.defined() ? raw::To(bias, dtype) : Tensor();
 }
 
-/// `rows` [N, features] in the leading shape of x.
-Tensor InShapeOf(const Tensor& x, const Tensor& rows) {
-  Dims shape = x.shape();
-  shape.back() = rows.size(1);
-  return raw::Reshape(rows, shape);
-}
-
 }  // namespace
 
 Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (x.rank() < 1) throw Error("Linear: expected x [.., in], got a scalar");
-  CheckLinear("Linear", x.size(-1), weight, bias);
+  detail::CheckLinear("Linear", x.size(-1), weight, bias);
   const DataType dtype = detail::MatmulDataType("Linear", x, weight);
   const Tensor product_weight = raw::To(weight, dtype);
   const Tensor rows = ProductRows(x, dtype);
   Tensor out = Tensor::Empty({rows.size(0), weight.size(0)}, dtype, x.device());
   Call<op::Gemm>(out, rows, SwapLastTwo(GemmOperand(product_weight)), ProductBias(bias, dtype),
                  false);
-  Tensor result = InShapeOf(x, out);
+  Tensor result = detail::InShapeOf(x, out);
   if (ShouldRecord({&x, &weight, &bias})) {
     Record("Linear", {&result}, {&x, &weight, &bias},
            [input = weight.requires_grad() ? SavedTensor(rows) : SavedTensor(),
@@ -157,8 +138,8 @@ Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
                const Tensor& proj_weight, const Tensor& proj_bias) {
   if (x.rank() < 1) throw Error("GeluMlp: expected x [.., in], got a scalar");
-  CheckLinear("GeluMlp", x.size(-1), fc_weight, fc_bias);
-  CheckLinear("GeluMlp", fc_weight.size(0), proj_weight, proj_bias);
+  detail::CheckLinear("GeluMlp", x.size(-1), fc_weight, fc_bias);
+  detail::CheckLinear("GeluMlp", fc_weight.size(0), proj_weight, proj_bias);
   const DataType dtype = PromoteTypes(detail::MatmulDataType("GeluMlp", x, fc_weight),
                                       detail::MatmulDataType("GeluMlp", x, proj_weight));
   const Tensor fc = raw::To(fc_weight, dtype);
@@ -169,7 +150,7 @@ Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
   Call<op::GemmGelu>(hidden, pre, rows, SwapLastTwo(GemmOperand(fc)), ProductBias(fc_bias, dtype));
   Tensor out = Tensor::Empty({rows.size(0), proj.size(0)}, dtype, x.device());
   Call<op::Gemm>(out, hidden, SwapLastTwo(GemmOperand(proj)), ProductBias(proj_bias, dtype), false);
-  Tensor result = InShapeOf(x, out);
+  Tensor result = detail::InShapeOf(x, out);
   if (ShouldRecord({&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias})) {
     Record("GeluMlp", {&result}, {&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias},
            [input = fc_weight.requires_grad() ? SavedTensor(rows) : SavedTensor(),

@@ -1,0 +1,106 @@
+#include "infini_train/autograd/fp8.h"
+
+#include <iterator>
+#include <utility>
+
+#include "infini_train/autograd/functions/helpers.h"
+#include "infini_train/ops/dispatch.h"
+#include "infini_train/ops/fp8.h"
+
+namespace infini_train {
+namespace {
+
+constexpr auto kTensorsPerLinear = static_cast<std::int64_t>(std::size(Fp8LinearState::kFormats));
+
+Tensor Filled(const Dims& shape, Scalar value, Device device) {
+  Tensor tensor = Tensor::Empty(shape, DataType::kFloat32, device);
+  Call<op::Fill>(tensor, value);
+  return tensor;
+}
+
+}  // namespace
+
+void Fp8Scales::Rows::Update() {
+  Call<op::Fp8UpdateScales>(scales, amax, history, largest);
+}
+
+Fp8Scales::Fp8Scales(const std::vector<Fp8Format>& formats, Device device) {
+  const auto count = static_cast<std::int64_t>(formats.size());
+  all_ = {Filled({count, 2}, 1, device), Filled({count}, 0, device),
+          Filled({count, kHistoryLength}, 0, device),
+          Tensor::Empty({count}, DataType::kFloat32, device)};
+  for (std::int64_t i = 0; i < count; ++i) {
+    Rows rows = {raw::Narrow(all_.scales, 0, i, 1), raw::Narrow(all_.amax, 0, i, 1),
+                 raw::Narrow(all_.history, 0, i, 1), raw::Narrow(all_.largest, 0, i, 1)};
+    const Fp8Format format = formats[static_cast<std::size_t>(i)];
+    Call<op::Fill>(rows.largest, LargestOf(format));
+    entries_.push_back({rows, raw::Reshape(rows.scales, {2}), raw::Reshape(rows.amax, {}), format});
+  }
+}
+
+Fp8Matrix Fp8Scales::Quantize(std::int64_t tensor, const Dims& shape, const Fp8Wanted& wanted,
+                              const Fp8Pass& pass, bool record) {
+  Entry& entry = entries_.at(static_cast<std::size_t>(tensor));
+  const Device device = entry.scale.device();
+  Fp8Matrix result = {{}, {}, entry.scale, entry.format};
+  Tensor none;
+  if (!entry.has_past) {
+    Rows rows = entry.rows;
+    if (!record) {
+      rows = {Filled({1, 2}, 1, device), Filled({1}, 0, device), Filled({1, 1}, 0, device),
+              entry.rows.largest};
+      result.scale = raw::Reshape(rows.scales, {2});
+    }
+    Tensor amax = raw::Reshape(rows.amax, {});
+    pass(none, none, none, amax, entry.scale, entry.format);
+    rows.Update();
+    entry.has_past = record;
+  }
+  if (wanted.codes) result.codes = Tensor::Empty(shape, DataType::kUInt8, device);
+  if (wanted.transposed)
+    result.transposed = Tensor::Empty({shape[1], shape[0]}, DataType::kUInt8, device);
+  Tensor column_sums = wanted.column_sums;
+  pass(result.codes, result.transposed, column_sums, record ? entry.amax : none, result.scale,
+       entry.format);
+  return result;
+}
+
+void Fp8Scales::Update() {
+  all_.Update();
+  ++num_updates_;
+}
+
+Fp8LinearState::Fp8LinearState(std::shared_ptr<Fp8Scales> scales, std::int64_t index)
+    : scales_(std::move(scales)), first_(index * kTensorsPerLinear) {}
+
+Fp8Matrix Fp8LinearState::QuantizeInput(const Dims& shape, const Fp8Wanted& wanted,
+                                        const Fp8Pass& pass, bool record) const {
+  return scales_->Quantize(first_, shape, wanted, pass, record);
+}
+
+Fp8Matrix Fp8LinearState::QuantizeWeight(const Tensor& weight, bool record) {
+  const Tensor matrix = raw::Contiguous(weight);
+  const Fp8Pass pass = [&](Tensor& out, Tensor& transposed, Tensor& column_sums, Tensor& amax,
+                           const Tensor& scale, Fp8Format format) {
+    Call<op::Fp8Quantize>(out, transposed, column_sums, amax, matrix, scale, format);
+  };
+  const bool is_current = weight_.codes.defined() && weight_data_ == weight.raw_data() &&
+                          weight_version_ == weight.version() &&
+                          weight_updates_ == scales_->num_updates();
+  if (is_current) return weight_;
+  if (!record) {
+    return scales_->Quantize(first_ + 1, matrix.shape(), {.transposed = false}, pass, record);
+  }
+  weight_ = scales_->Quantize(first_ + 1, matrix.shape(), {}, pass, record);
+  weight_data_ = weight.raw_data();
+  weight_version_ = weight.version();
+  weight_updates_ = scales_->num_updates();
+  return weight_;
+}
+
+Fp8Matrix Fp8LinearState::QuantizeGradient(const Dims& shape, const Fp8Wanted& wanted,
+                                           const Fp8Pass& pass) const {
+  return scales_->Quantize(first_ + 2, shape, wanted, pass, /*record=*/true);
+}
+
+}  // namespace infini_train

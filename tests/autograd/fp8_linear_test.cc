@@ -1,0 +1,306 @@
+#include "infini_train/autograd/fp8.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "infini_train/autograd/backward.h"
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/error.h"
+#include "infini_train/ops/fp8.h"
+#include "tests/common/device_test.h"
+
+namespace infini_train {
+namespace {
+
+using test::ExpectEqual;
+using test::ExpectSameBits;
+using test::MakeTensor;
+using test::RandomValues;
+using test::ToDoubles;
+using State = std::shared_ptr<Fp8LinearState>;
+
+struct States {
+  std::shared_ptr<Fp8Scales> scales;
+  State first, second;
+};
+
+States MakeStates(Device device) {
+  std::vector<Fp8Format> formats;
+  for (int i = 0; i < 2; ++i) {
+    formats.insert(formats.end(), std::begin(Fp8LinearState::kFormats),
+                   std::end(Fp8LinearState::kFormats));
+  }
+  States states{std::make_shared<Fp8Scales>(formats, device), {}, {}};
+  states.first = std::make_shared<Fp8LinearState>(states.scales, 0);
+  states.second = std::make_shared<Fp8LinearState>(states.scales, 1);
+  return states;
+}
+
+/// Leaves with one set of values in any dtype.
+struct Leaves {
+  Leaves(Device device, DataType dtype, std::int64_t rows, std::int64_t in, std::int64_t hidden,
+         std::int64_t out) {
+    // Gradients and weights are far from the formats' middle: scales bring them there.
+    x = Leaf(device, dtype, {2, rows / 2, in}, 3, 1);
+    fc_weight = Leaf(device, dtype, {hidden, in}, 0.05, 2);
+    fc_bias = Leaf(device, dtype, {hidden}, 0.1, 3);
+    proj_weight = Leaf(device, dtype, {out, hidden}, 0.05, 4);
+    proj_bias = Leaf(device, dtype, {out}, 0.1, 5);
+    grad = Leaf(device, dtype, {2, rows / 2, out}, 1e-5, 6).Detach();
+  }
+  static Tensor Leaf(Device device, DataType dtype, const Dims& shape, double range,
+                     std::uint64_t seed) {
+    // Values that bfloat16 has, so that all dtypes start from the same ones.
+    const Tensor values = MakeTensor(device, DataType::kBFloat16, shape,
+                                     RandomValues(Numel(shape), -range, range, seed));
+    return To(values, dtype).Detach().set_requires_grad();
+  }
+  std::vector<Tensor> Grads() const {
+    return {x.grad(), fc_weight.grad(), fc_bias.grad(), proj_weight.grad(), proj_bias.grad()};
+  }
+
+  Tensor x, fc_weight, fc_bias, proj_weight, proj_bias, grad;
+};
+
+/// Expects the distance of two tensors to be at most `tolerance` of the second's length.
+void ExpectNear(const Tensor& actual, const Tensor& expected, double tolerance,
+                const std::string& name) {
+  ASSERT_TRUE(actual.defined()) << name;
+  ASSERT_EQ(actual.shape(), expected.shape()) << name;
+  const std::vector<double> a = ToDoubles(actual), b = ToDoubles(expected);
+  double distance = 0, length = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    distance += (a[i] - b[i]) * (a[i] - b[i]);
+    length += b[i] * b[i];
+  }
+  EXPECT_LE(std::sqrt(distance), tolerance * std::sqrt(length)) << name;
+}
+
+void BackwardFrom(const Tensor& y, const Tensor& grad) {
+  const std::vector<Tensor> outputs = {y}, grads = {grad};
+  Backward(outputs, grads);
+}
+
+class Fp8LinearTest : public DeviceTest {};
+INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(Fp8LinearTest);
+
+// Rounding to E4M3 is off by 2^-4 at most and 2.5% on average, to E5M2 by twice as much; errors of
+// terms of a sum are independent.
+constexpr double kForwardError = 0.045;
+constexpr double kBackwardError = 0.07;
+
+TEST_P(Fp8LinearTest, IsLinearUpToTheFormatsErrors) {
+  const Leaves reference({}, DataType::kFloat64, 48, 32, 64, 16);
+  const Tensor expected = Linear(reference.x, reference.fc_weight, reference.fc_bias);
+  const Tensor grad =
+      To(Leaves::Leaf({}, DataType::kFloat64, expected.shape(), 1e-5, 7).Detach(), device());
+  BackwardFrom(expected, To(grad, Device()));
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (const bool autocast : {false, true}) {
+      const Leaves leaves(device(), dtype, 48, 32, 64, 16);
+      const States states = MakeStates(device());
+      Tensor y;
+      {
+        const Autocast scope(autocast ? std::optional(DataType::kBFloat16) : std::nullopt);
+        y = Fp8Linear(leaves.x, leaves.fc_weight, leaves.fc_bias, states.first);
+      }
+      EXPECT_EQ(y.dtype(), autocast ? DataType::kBFloat16 : dtype);
+      ExpectNear(y, expected, kForwardError, "y");
+      BackwardFrom(y, To(grad, y.dtype()));
+      EXPECT_EQ(leaves.x.grad().dtype(), dtype);
+      EXPECT_EQ(leaves.fc_weight.grad().dtype(), dtype);
+      ExpectNear(leaves.x.grad(), reference.x.grad(), kBackwardError, "x");
+      ExpectNear(leaves.fc_weight.grad(), reference.fc_weight.grad(), kBackwardError, "weight");
+      // The bias' gradient does not go through FP8.
+      ExpectNear(leaves.fc_bias.grad(), reference.fc_bias.grad(), 0.01, "bias");
+    }
+  }
+}
+
+TEST_P(Fp8LinearTest, MlpIsItsPartsUpToTheFormatsErrors) {
+  for (const bool tanh_approximation : {false, true}) {
+    const auto approximation =
+        tanh_approximation ? GeluApproximation::kTanh : GeluApproximation::kNone;
+    const Leaves reference({}, DataType::kFloat64, 48, 32, 64, 16);
+    const Tensor expected =
+        Linear(Gelu(Linear(reference.x, reference.fc_weight, reference.fc_bias), approximation),
+               reference.proj_weight, reference.proj_bias);
+    BackwardFrom(expected, reference.grad);
+    const Leaves leaves(device(), DataType::kFloat32, 48, 32, 64, 16);
+    const States states = MakeStates(device());
+    const Autocast autocast(DataType::kBFloat16);
+    const Tensor y = Fp8GeluMlp(leaves.x, leaves.fc_weight, leaves.fc_bias, leaves.proj_weight,
+                                leaves.proj_bias, tanh_approximation, states.first, states.second);
+    EXPECT_EQ(y.dtype(), DataType::kBFloat16);
+    ExpectNear(y, expected, 2 * kForwardError, "y");
+    BackwardFrom(y, To(leaves.grad, y.dtype()));
+    const std::vector<Tensor> grads = leaves.Grads(), wanted = reference.Grads();
+    for (std::size_t i = 0; i < grads.size(); ++i)
+      ExpectNear(grads[i], wanted[i], 2 * kBackwardError, "gradient " + std::to_string(i));
+  }
+}
+
+// The fused function is made of the others, and differs from them by no more than one rounding of
+// the gradient between them.
+TEST_P(Fp8LinearTest, MlpEqualsTwoLinearsWithGeluBetween) {
+  const Leaves fused(device(), DataType::kFloat32, 48, 32, 64, 16);
+  const Leaves parts(device(), DataType::kFloat32, 48, 32, 64, 16);
+  const States fused_states = MakeStates(device()), states = MakeStates(device());
+  const Tensor y = Fp8GeluMlp(fused.x, fused.fc_weight, fused.fc_bias, fused.proj_weight,
+                              fused.proj_bias, true, fused_states.first, fused_states.second);
+  const Tensor hidden = Fp8Linear(parts.x, parts.fc_weight, parts.fc_bias, states.first);
+  const Tensor z = Fp8Linear(Gelu(hidden, GeluApproximation::kTanh), parts.proj_weight,
+                             parts.proj_bias, states.second);
+  ExpectSameBits(y, z);
+  BackwardFrom(y, fused.grad);
+  BackwardFrom(z, parts.grad);
+  const std::vector<Tensor> a = fused.Grads(), b = parts.Grads();
+  for (std::size_t i = 0; i < a.size(); ++i)
+    ExpectSameBits(a[i], b[i]);
+}
+
+TEST_P(Fp8LinearTest, OddSizesAndViews) {
+  const Leaves reference({}, DataType::kFloat64, 6, 5, 7, 3);
+  const Tensor expected = Linear(Transpose(reference.x, 0, 1), reference.fc_weight);
+  Backward(Sum(expected));
+  const Leaves leaves(device(), DataType::kFloat32, 6, 5, 7, 3);
+  const States states = MakeStates(device());
+  const Tensor y = Fp8Linear(Transpose(leaves.x, 0, 1), leaves.fc_weight, {}, states.first);
+  ExpectNear(y, expected, 2 * kForwardError, "y");
+  Backward(Sum(y));
+  ExpectNear(leaves.x.grad(), reference.x.grad(), 2 * kBackwardError, "x");
+  ExpectNear(leaves.fc_weight.grad(), reference.fc_weight.grad(), 2 * kBackwardError, "weight");
+}
+
+TEST_P(Fp8LinearTest, GradientsAddUp) {
+  const Leaves once(device(), DataType::kFloat32, 16, 32, 48, 16);
+  const Leaves twice(device(), DataType::kFloat32, 16, 32, 48, 16);
+  const States once_states = MakeStates(device()), twice_states = MakeStates(device());
+  Backward(Sum(Fp8Linear(once.x, once.fc_weight, once.fc_bias, once_states.first)));
+  for (int i = 0; i < 2; ++i)
+    Backward(Sum(Fp8Linear(twice.x, twice.fc_weight, twice.fc_bias, twice_states.first)));
+  for (const auto& [a, b] : {std::pair(once.x, twice.x), std::pair(once.fc_weight, twice.fc_weight),
+                             std::pair(once.fc_bias, twice.fc_bias)}) {
+    ExpectSameBits(b.grad(), a.grad() * 2);
+  }
+}
+
+TEST_P(Fp8LinearTest, OnlyWhatIsNeededIsComputed) {
+  Leaves leaves(device(), DataType::kFloat32, 16, 32, 48, 16);
+  leaves.x.set_requires_grad(false);
+  leaves.fc_bias.set_requires_grad(false);
+  const States states = MakeStates(device());
+  Backward(Sum(Fp8Linear(leaves.x, leaves.fc_weight, leaves.fc_bias, states.first)));
+  EXPECT_FALSE(leaves.x.grad().defined());
+  EXPECT_FALSE(leaves.fc_bias.grad().defined());
+  EXPECT_TRUE(leaves.fc_weight.grad().defined());
+}
+
+TEST_P(Fp8LinearTest, EvaluationUsesTheScalesAndLeavesThem) {
+  const Leaves leaves(device(), DataType::kFloat32, 16, 32, 48, 16);
+  const States states = MakeStates(device()), others = MakeStates(device());
+  const auto run = [&](const States& with, double factor) {
+    return Fp8Linear(leaves.x * factor, leaves.fc_weight, leaves.fc_bias, with.first);
+  };
+  const auto evaluate = [&](double factor) {
+    const NoGrad no_grad;
+    return run(states, factor);
+  };
+  // Without a past, as the first step will be; and the first step is what it would have been.
+  const Tensor before = evaluate(1);
+  ExpectSameBits(before, run(others, 1));
+  evaluate(1000);
+  ExpectSameBits(before, run(states, 1));
+  states.scales->Update();
+  others.scales->Update();
+  ExpectSameBits(run(states, 2), run(others, 2));
+
+  // Much larger numbers are cut off at the largest of the format.
+  const std::vector<double> plain = ToDoubles(evaluate(1)), large = ToDoubles(evaluate(1e6));
+  double most = 0, most_large = 0;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    most = std::fmax(most, std::fabs(plain[i]));
+    most_large = std::fmax(most_large, std::fabs(large[i]));
+  }
+  EXPECT_LT(most_large, 100 * most);
+}
+
+TEST_P(Fp8LinearTest, ScalesFollowWithinAStep) {
+  const Leaves leaves(device(), DataType::kFloat32, 16, 32, 48, 16);
+  const States states = MakeStates(device());
+  const auto error = [&](double factor) {
+    const Tensor x = (leaves.x * factor).Detach();
+    const std::vector<double> actual = ToDoubles(Fp8Linear(x, leaves.fc_weight, {}, states.first));
+    const std::vector<double> expected = ToDoubles(Linear(x, leaves.fc_weight));
+    double distance = 0, length = 0;
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      distance += (actual[i] - expected[i]) * (actual[i] - expected[i]);
+      length += expected[i] * expected[i];
+    }
+    return std::sqrt(distance / length);
+  };
+  EXPECT_LT(error(1), kForwardError);
+  EXPECT_GT(error(1000), 0.5);
+  states.scales->Update();
+  EXPECT_LT(error(1000), kForwardError);
+}
+
+TEST_P(Fp8LinearTest, AWeightIsQuantizedAgainWhenItChanges) {
+  const Leaves leaves(device(), DataType::kFloat32, 16, 32, 48, 16);
+  const States states = MakeStates(device());
+  const Tensor before = Fp8Linear(leaves.x, leaves.fc_weight, {}, states.first);
+  {
+    const NoGrad no_grad;
+    Tensor weight = leaves.fc_weight;
+    FillInPlace(weight, 0.03125);
+  }
+  const Tensor after = Fp8Linear(leaves.x, leaves.fc_weight, {}, states.first);
+  EXPECT_NE(ToDoubles(before), ToDoubles(after));
+  ExpectNear(after, Linear(leaves.x, leaves.fc_weight), kForwardError, "y");
+}
+
+TEST_P(Fp8LinearTest, RecomputedActivationsAreTheSame) {
+  const auto run = [&](bool recompute) {
+    const Leaves leaves(device(), DataType::kFloat32, 16, 32, 48, 32);
+    const States states = MakeStates(device());
+    std::vector<Tensor> results;
+    for (int step = 0; step < 2; ++step) {
+      const auto function = [&](const std::vector<Tensor>& inputs) {
+        return std::vector<Tensor>{Fp8GeluMlp(inputs[0], leaves.fc_weight, leaves.fc_bias,
+                                              leaves.proj_weight, leaves.proj_bias, true,
+                                              states.first, states.second)};
+      };
+      const Tensor y = recompute ? Checkpoint(function, {leaves.x})[0] : function({leaves.x})[0];
+      BackwardFrom(y, leaves.grad);
+      states.scales->Update();
+      results.push_back(y.Detach());
+    }
+    const std::vector<Tensor> grads = leaves.Grads();
+    results.insert(results.end(), grads.begin(), grads.end());
+    return results;
+  };
+  const std::vector<Tensor> plain = run(false), recomputed = run(true);
+  for (std::size_t i = 0; i < plain.size(); ++i)
+    ExpectSameBits(plain[i], recomputed[i]);
+}
+
+TEST_P(Fp8LinearTest, MistakesAreErrors) {
+  const Leaves leaves(device(), DataType::kFloat32, 16, 32, 48, 16);
+  const States states = MakeStates(device());
+  EXPECT_THROW(Fp8Linear(leaves.x, leaves.proj_weight, {}, states.first), Error);
+  EXPECT_THROW(Fp8Linear(leaves.x, leaves.fc_weight, leaves.proj_bias, states.first), Error);
+  EXPECT_THROW(Fp8Linear(To(leaves.x, DataType::kFloat64), leaves.fc_weight, {}, states.first),
+               Error);
+  const Tensor y = Fp8Linear(leaves.x, leaves.fc_weight, {}, states.first);
+  states.scales->Update();
+  EXPECT_THROW(Backward(Sum(y)), Error);
+}
+
+}  // namespace
+}  // namespace infini_train
