@@ -4,6 +4,7 @@
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/core/error.h"
+#include "infini_train/ops/matmul_precision.h"
 
 namespace infini_train::nn {
 
@@ -16,7 +17,12 @@ Linear::Linear(std::int64_t in_features, std::int64_t out_features, bool bias,
   }
 }
 
+std::shared_ptr<Fp8LinearState> Linear::active_fp8_state() const {
+  return GetMatmulPrecision() == MatmulPrecision::kFp8 ? fp8_state_ : nullptr;
+}
+
 Tensor Linear::Forward(const Tensor& x, const ForwardContext&) {
+  if (const auto state = active_fp8_state()) return Fp8Linear(x, weight_, bias_, state);
   return infini_train::Linear(x, weight_, bias_);
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
+#include "infini_train/autograd/fp8.h"
 #include "infini_train/core/api.h"
 #include "infini_train/core/device/device.h"
 #include "infini_train/core/dtype.h"
@@ -28,12 +30,18 @@ class INFINI_TRAIN_API Linear : public Module {
   /// Undefined without a bias.
   const Tensor& bias() const { return bias_; }
 
+  /// From now on the layer computes in FP8 while MatmulPrecision is kFp8.
+  void set_fp8_state(std::shared_ptr<Fp8LinearState> state) { fp8_state_ = std::move(state); }
+  /// The state, where the layer now computes in FP8; else null.
+  std::shared_ptr<Fp8LinearState> active_fp8_state() const;
+
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
 
  private:
   Tensor weight_;
   Tensor bias_;
+  std::shared_ptr<Fp8LinearState> fp8_state_;
 };
 
 /// Rows of weight [num_embeddings, embedding_dim] for ids [..].

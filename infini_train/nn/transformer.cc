@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <tuple>
 
@@ -13,6 +14,7 @@
 #include "infini_train/core/error.h"
 #include "infini_train/nn/key_value_cache.h"
 #include "infini_train/ops/dispatch.h"
+#include "infini_train/ops/matmul_precision.h"
 
 namespace infini_train::nn {
 namespace {
@@ -112,8 +114,16 @@ Mlp::Mlp(const TransformerConfig& config, TensorOptions options) : activation_(c
 }
 
 Tensor Mlp::Forward(const Tensor& x, const ForwardContext& context) {
-  if (activation_ == Activation::kGeluTanh && !c_fc_->HasForwardHooks() &&
-      !c_proj_->HasForwardHooks()) {
+  const bool is_gelu = activation_ == Activation::kGelu || activation_ == Activation::kGeluTanh;
+  const bool watched = c_fc_->HasForwardHooks() || c_proj_->HasForwardHooks();
+  const auto fc_fp8 = c_fc_->active_fp8_state(), proj_fp8 = c_proj_->active_fp8_state();
+  if (is_gelu && !watched && fc_fp8 && proj_fp8) {
+    return (*dropout_)(
+        Fp8GeluMlp(x, c_fc_->weight(), c_fc_->bias(), c_proj_->weight(), c_proj_->bias(),
+                   activation_ == Activation::kGeluTanh, fc_fp8, proj_fp8),
+        context);
+  }
+  if (activation_ == Activation::kGeluTanh && !watched && !fc_fp8 && !proj_fp8) {
     return (*dropout_)(
         GeluMlp(x, c_fc_->weight(), c_fc_->bias(), c_proj_->weight(), c_proj_->bias()), context);
   }
@@ -263,11 +273,38 @@ ResidualStream Transformer::RunBlocks(Tensor x, const ForwardContext& context) {
   return run(std::move(x), checkpointed, blocks_.size());
 }
 
+void Transformer::PrepareFp8() {
+  const DataType dtype = head_weight().dtype();
+  const bool possible = dtype == DataType::kFloat32 || dtype == DataType::kBFloat16;
+  if (fp8_scales_ || !possible || GetMatmulPrecision() != MatmulPrecision::kFp8) return;
+  std::vector<Linear*> linears;
+  std::vector<Fp8Format> formats;
+  for (const auto& block : blocks_) {
+    for (const auto& [name, module] : block->NamedModules()) {
+      auto* linear = dynamic_cast<Linear*>(module);
+      if (linear == nullptr) continue;
+      linears.push_back(linear);
+      formats.insert(formats.end(), std::begin(Fp8LinearState::kFormats),
+                     std::end(Fp8LinearState::kFormats));
+    }
+  }
+  fp8_scales_ = std::make_shared<Fp8Scales>(formats, head_weight().device());
+  for (std::size_t i = 0; i < linears.size(); ++i) {
+    linears[i]->set_fp8_state(
+        std::make_shared<Fp8LinearState>(fp8_scales_, static_cast<std::int64_t>(i)));
+  }
+}
+
+void Transformer::UpdateFp8Scales() {
+  if (fp8_scales_) fp8_scales_->Update();
+}
+
 Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& context) {
   if (ids.rank() != 2) {
     throw Error(
         fmt::format("expected token ids [batch, sequence], got {}", ids.shape().ToString()));
   }
+  PrepareFp8();
   ForwardContext pass = context;
   if (pass.cache != nullptr) pass.position_offset = pass.cache->length();
   const std::int64_t tokens = ids.size(1);

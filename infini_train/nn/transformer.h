@@ -136,11 +136,19 @@ class INFINI_TRAIN_API Transformer : public Module {
   /// Throws Error unless num_layers is positive.
   void set_activation_checkpointing(ActivationCheckpointing value);
 
+  /// Ends a step of training in FP8: the scales of what the linear layers of the blocks quantise
+  /// follow what this step's passes recorded. Call it after the last backward pass of a step.
+  /// Without a forward pass under MatmulPrecision::kFp8 it does nothing. The scales are no part of
+  /// the state dict: a model that goes on from a checkpoint measures its tensors in its first step.
+  void UpdateFp8Scales();
+
  protected:
   Tensor Forward(const Tensor& ids, const ForwardContext& context) override;
 
  private:
   ResidualStream RunBlocks(Tensor x, const ForwardContext& context);
+  /// Gives the linear layers of the blocks scales, before the first pass that asks for FP8.
+  void PrepareFp8();
 
   TransformerConfig config_;
   ActivationCheckpointing checkpointing_;
@@ -150,6 +158,7 @@ class INFINI_TRAIN_API Transformer : public Module {
   std::vector<std::shared_ptr<TransformerBlock>> blocks_;
   std::shared_ptr<Norm> ln_f_;
   std::shared_ptr<Linear> lm_head_;
+  std::shared_ptr<Fp8Scales> fp8_scales_;
 };
 
 }  // namespace infini_train::nn

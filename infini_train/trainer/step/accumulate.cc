@@ -24,6 +24,7 @@ Tensor AccumulateGradients(const models::Model& model, std::span<const DeviceBat
     const NoGrad no_grad;
     total = total.defined() ? total + loss.Detach() : loss.Detach();
   }
+  model.module->UpdateFp8Scales();
   return total;
 }
 
