@@ -18,6 +18,7 @@ constexpr DataType kFloat32 = DataType::kFloat32;
 struct Layer {
   const char* name;
   std::int64_t tokens, in, out;
+  DataType dtype = kBFloat16;
 };
 
 Tensor Transpose(const Tensor& x) {
@@ -26,11 +27,11 @@ Tensor Transpose(const Tensor& x) {
 
 /// y = x w^T + bias, dx = dy w and dw = dy^T x of a layer.
 struct Operands {
-  Operands(const Layer& layer, Device device, DataType dtype = kBFloat16)
-      : x(Random({layer.tokens, layer.in}, dtype, device)),
-        weight(Random({layer.out, layer.in}, dtype, device)),
-        bias(Random({layer.out}, dtype, device)),
-        grad(Random({layer.tokens, layer.out}, dtype, device)),
+  Operands(const Layer& layer, Device device)
+      : x(Random({layer.tokens, layer.in}, layer.dtype, device)),
+        weight(Random({layer.out, layer.in}, layer.dtype, device)),
+        bias(Random({layer.out}, layer.dtype, device)),
+        grad(Random({layer.tokens, layer.out}, layer.dtype, device)),
         flops(2.0 * static_cast<double>(layer.tokens * layer.in * layer.out)) {}
 
   Tensor x, weight, bias, grad;
@@ -107,12 +108,17 @@ Measured WeightGradient(const Layer& layer, Device device, bool accumulate, Bias
 
 void AppendGemmCases(std::vector<Case>& cases) {
   constexpr std::int64_t kTokens = 65536;
-  // The head as the fused loss calls it, in chunks of tokens.
+  // The head as the fused loss calls it, in chunks of tokens; a step in float32; a small one, where
+  // what surrounds the products rules.
   constexpr Layer kLayers[] = {{"qkv", kTokens, 768, 2304},
                                {"proj", kTokens, 768, 768},
                                {"fc", kTokens, 768, 3072},
                                {"fcproj", kTokens, 3072, 768},
-                               {"head", 8192, 768, 50304}};
+                               {"head", 8192, 768, 50304},
+                               {"fc-float32", 8192, 768, 3072, kFloat32},
+                               {"fcproj-float32", 8192, 3072, 768, kFloat32},
+                               {"fc-small", 256, 768, 3072},
+                               {"fcproj-small", 256, 3072, 768}};
   for (const Layer& layer : kLayers) {
     const auto add = [&](const char* op, std::function<Measured(Device)> make) {
       cases.push_back(
