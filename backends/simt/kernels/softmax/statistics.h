@@ -32,11 +32,11 @@ class ShiftedExponential {
  public:
   using C = ComputeType<T>;
 
-  SIMT_DEVICE explicit ShiftedExponential(C shift) : shift_(kFast ? kLog2E * shift : shift) {}
+  SIMT_DEVICE explicit ShiftedExponential(C shift) : shift_(shift) {}
 
   SIMT_DEVICE C operator()(C x) const {
     if constexpr (kFast) {
-      return FastExp2(Fma(x, kLog2E, -shift_));
+      return FastExp2((x - shift_) * kLog2E);  // exact where x is the shift
     } else {
       return Exp(x - shift_);
     }
