@@ -133,9 +133,12 @@ bool IsTransposed(const GemmProblem& problem) {
 
 bool AddBias(GemmProblem& problem, const Tensor& bias, const Tensor& out) {
   // Kernels for rows that no vector fits round a half type before they add the bias.
-  const auto row_bytes = problem.out.leading * static_cast<std::int64_t>(SizeOf(out.dtype()));
-  if (!IsTransposed(problem) || row_bytes % kEpilogueAlignment != 0 || bias.strides()[0] != 1 ||
-      bias.dtype() != out.dtype() || AlignmentOf(bias.raw_data()) < kEpilogueAlignment) {
+  const auto size = static_cast<std::int64_t>(SizeOf(out.dtype()));
+  bool aligned = true;
+  for (const auto* matrix : {&problem.first, &problem.second, &problem.out})
+    aligned = aligned && matrix->leading * size % kEpilogueAlignment == 0;
+  if (!IsTransposed(problem) || !aligned || bias.strides()[0] != 1 || bias.dtype() != out.dtype() ||
+      AlignmentOf(bias.raw_data()) < kEpilogueAlignment) {
     return false;
   }
   problem.epilogue = CUBLASLT_EPILOGUE_BIAS;
