@@ -186,14 +186,14 @@ void StepRunner::Capture() {
   graph_bytes_ = 0;
   // Gradients that the captured work drops would stay out of use.
   optimizer_.ZeroGrad();
-  // The graph has memory of its own: what the steps before it left would stay beside it.
-  allocator::EmptyCache(state.device);
   // What is derived from parameters and kept is derived in every replay.
   CountParameterWrites();
   allocator::ResetPeakStats(state.device);
   const std::size_t before = allocator::Stats(state.device).allocated;
   state.graph = std::make_unique<DeviceGraph>(state.device, [this] { Enqueue(); });
   graph_bytes_ = allocator::Stats(state.device).peak_allocated - before;
+  // Capturing took from the allocator what replays will work in: it must not count twice.
+  allocator::ResetPeakStats(state.device);
 }
 
 StepResult StepRunner::ReadResult() {
