@@ -363,6 +363,11 @@ void Launch(const Context& context, const Geometry& geometry, void (*kernel)(P..
     detail::CheckLaunch(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              static_cast<int>(geometry.dynamic_shared_bytes)),
                         context.op);
+    // As many blocks to a multiprocessor as its memory holds.
+    detail::CheckLaunch(
+        cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        context.op);
   }
   std::tuple<std::remove_const_t<P>...> values(
       static_cast<std::remove_const_t<P>>(std::forward<A>(arguments))...);
