@@ -99,7 +99,8 @@
 
 // x with any strides. `dims` are distinct and not negative; out keeps them with extent 1.
 #define INFINI_TRAIN_REDUCTION_OPS(OP)                                                             \
-  OP(Sum, "Sum over dims; floating dtypes, int64 and int32. An empty sum is 0.",                   \
+  OP(Sum, "Sum over dims; floating dtypes, int64 and int32. An empty sum is 0. Sums of the half "  \
+     "types may be float32.",                                                                      \
      Tensor& out, const Tensor& x, const Dims& dims)                                               \
   OP(Mean, "Mean over dims; floating dtypes. An empty mean is NaN.",                               \
      Tensor& out, const Tensor& x, const Dims& dims)                                               \

@@ -245,6 +245,22 @@ TEST_P(ReductionTest, MoreRowsThanAGridHasBlocks) {
   EXPECT_EQ(wrong, 0);
 }
 
+TEST_P(ReductionTest, SumsOfHalfTypesMayBeFloat32) {
+  for (const DataType dtype : {DataType::kBFloat16, DataType::kFloat16}) {
+    for (const Problem& problem : kProblems) {
+      const Tensor x =
+          MakeTensor(device(), dtype, problem.shape, RandomValues(Numel(problem.shape), -9, 9, 3));
+      Tensor out =
+          MakeOutput(device(), DataType::kFloat32, ReducedShape(problem.shape, problem.dims));
+      SCOPED_TRACE(problem.shape.ToString());
+      Call<op::Sum>(out, x, problem.dims);
+      ExpectClose(out, Reduce(x, problem.dims, 0, [](double a, double b) { return a + b; }),
+                  {.operations = 64},
+                  Reduce(x, problem.dims, 0, [](double a, double b) { return a + std::fabs(b); }));
+    }
+  }
+}
+
 TEST_P(ReductionTest, EmptyExtremesAreAnError) {
   const Tensor x = MakeTensor(device(), DataType::kFloat32, {2, 0}, {});
   Tensor out = MakeOutput(device(), DataType::kFloat32, {2, 1});
