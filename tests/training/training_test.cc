@@ -172,6 +172,33 @@ TEST_P(TrainingTest, CapturedStepsChangeNothing) {
   EXPECT_EQ(ReadMetrics(run_ / "on.jsonl"), ReadMetrics(run_ / "off.jsonl"));
 }
 
+TEST_P(TrainingTest, LossesInFp8AreThoseInBFloat16) {
+  for (const char* name : {"fp8", "bfloat16"}) {
+    TrainOptions options = Options(name);
+    options.dtype = "bfloat16";
+    options.matmul_precision = options.save.ends_with("fp8") ? "fp8" : "fp32";
+    RunTrain(options);
+  }
+  ExpectSameLosses("fp8", "bfloat16", 1e-2);
+  EXPECT_NE(Metric("fp8"), Metric("bfloat16"));
+}
+
+TEST_P(TrainingTest, CapturedFp8StepsChangeNothing) {
+  if (!DeviceGraph::IsSupported(device())) GTEST_SKIP() << "this device has no graphs";
+  for (const char* graph : {"on", "off"}) {
+    TrainOptions options = Options(graph);
+    options.graph = graph;
+    options.dtype = "bfloat16";
+    options.matmul_precision = "fp8";
+    // Its forward passes are between those of training, with the weights that replays have changed.
+    options.input_val_bin = {run_ / "val.bin"};
+    options.val_loss_every = 3;
+    RunTrain(options);
+  }
+  ExpectSameCheckpoint(Checkpoint(run_ / "on", kSteps), Checkpoint(run_ / "off", kSteps));
+  EXPECT_EQ(ReadMetrics(run_ / "on.jsonl"), ReadMetrics(run_ / "off.jsonl"));
+}
+
 TEST_P(TrainingTest, CheckpointsOpenOnTheOtherDevice) {
   RunTrain(OnCpu("straight"));
   for (const bool ends_on_cpu : {true, false}) {
