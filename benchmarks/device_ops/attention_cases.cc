@@ -1,5 +1,6 @@
-// Causal attention in bfloat16 on views of packed heads, as training calls it: that of GPT-2 124M,
-// and that of LLaMA 3.2 1B at two lengths. Gradients with sums of fixed order and without.
+// Causal attention on views of packed heads, as training calls it: that of GPT-2 124M in bfloat16
+// and in float32, and that of LLaMA 3.2 1B at two lengths. Gradients with sums of fixed order and
+// without.
 
 #include <fmt/format.h>
 
@@ -15,6 +16,7 @@ namespace {
 
 struct Shape {
   std::int64_t batch, heads, kv_heads, length, head_size;
+  DataType dtype = DataType::kBFloat16;
 
   /// Of the causal half of two products.
   double Flops() const {
@@ -38,8 +40,8 @@ Heads Unpack(const Tensor& packed, const Shape& s) {
 
 struct Operands {
   Operands(const Shape& s, Device device)
-      : packed(Random({s.batch, s.length, (s.heads + 2 * s.kv_heads) * s.head_size},
-                      DataType::kBFloat16, device)),
+      : packed(
+            Random({s.batch, s.length, (s.heads + 2 * s.kv_heads) * s.head_size}, s.dtype, device)),
         in(Unpack(packed, s)),
         out(Merged(s, device)),
         lse(Tensor::Empty({s.batch, s.heads, s.length}, DataType::kFloat32, device)) {
@@ -48,7 +50,7 @@ struct Operands {
 
   /// [B, H, T, D] stored as [B, T, H, D].
   static Tensor Merged(const Shape& s, Device device) {
-    return Random({s.batch, s.length, s.heads, s.head_size}, DataType::kBFloat16, device)
+    return Random({s.batch, s.length, s.heads, s.head_size}, s.dtype, device)
         .AsStrided({s.batch, s.heads, s.length, s.head_size},
                    {s.length * s.heads * s.head_size, s.head_size, s.heads * s.head_size, 1}, 0);
   }
@@ -88,11 +90,13 @@ Measured Backward(const Shape& shape, Device device, bool deterministic) {
 
 void AppendAttentionCases(std::vector<Case>& cases) {
   for (const Shape& shape :
-       {Shape{64, 12, 12, 1024, 64}, Shape{8, 32, 8, 1024, 64}, Shape{2, 32, 8, 8192, 64}}) {
+       {Shape{64, 12, 12, 1024, 64}, Shape{8, 12, 12, 1024, 64, DataType::kFloat32},
+        Shape{8, 32, 8, 1024, 64}, Shape{2, 32, 8, 8192, 64}}) {
     const auto add = [&](const char* op, std::function<Measured(Device)> make) {
-      cases.push_back({fmt::format("attention/{} {}x{}({})x{}x{}", op, shape.batch, shape.heads,
-                                   shape.kv_heads, shape.length, shape.head_size),
-                       std::move(make)});
+      cases.push_back(
+          {fmt::format("attention/{} {} {}x{}({})x{}x{}", op, ToString(shape.dtype), shape.batch,
+                       shape.heads, shape.kv_heads, shape.length, shape.head_size),
+           std::move(make)});
     };
     add("forward", [=](Device d) { return Forward(shape, d); });
     add("backward", [=](Device d) { return Backward(shape, d, true); });
