@@ -47,9 +47,8 @@ struct INFINI_TRAIN_API StepResult {
 /// After two steps that are alike, in the number, the size and the targets of their micro-batches,
 /// the next such step is captured into a graph (core/device/graph.h) that it and the later ones
 /// replay, with the same bits as without. A step that differs runs without, and so does one whose
-/// ops are recorded (ops/op_recorder.h). What the model is set
-/// to (dropout, recomputation, hooks, which parameters are trained) is captured too: set it before
-/// the first step.
+/// ops are recorded (ops/op_recorder.h). What the model is set to (dropout, recomputation, hooks,
+/// which parameters are trained) is captured too: set it before the first step.
 ///
 /// Between steps there are no gradients.
 class INFINI_TRAIN_API StepRunner {
