@@ -155,6 +155,8 @@ struct StridedLoop {
   StridedIndex<kArrays> items;
   void* data[kArrays] = {};
   int width = 1;
+  /// All arrays are read or written in vectors from one end to the other.
+  bool is_flat = false;
   std::int64_t inner_size = 0;
   std::int64_t inner_strides[kArrays] = {};
 
@@ -172,6 +174,8 @@ struct StridedLoop {
       inner_strides[k] = dims.strides[inner][k];
       if (!IsVector(dims, k, arrays[k], vector_width)) width = 1;
     }
+    is_flat = dims.rank == 1 && width > 1 &&
+              std::all_of(inner_strides, inner_strides + kArrays, [](auto x) { return x == 1; });
     dims.sizes[inner] = (inner_size + width - 1) / width;
     for (int k = 0; k < kArrays; ++k)
       dims.strides[inner][k] *= width;

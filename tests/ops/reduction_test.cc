@@ -63,6 +63,8 @@ const std::vector<Problem> kProblems = {
     {{1, 1, 9}, {0, 1}},
     {{3, 20, 600}, {1}},
     {{2, 2500}, {1}},
+    {{700, 16}, {0}},
+    {{9, 3, 48}, {0}},
 };
 
 TEST_P(ReductionTest, SumAndMeanInEveryTypeAndLayout) {

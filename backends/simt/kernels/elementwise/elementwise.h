@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "backends/simt/dialect.h"
+#include "backends/simt/packed.h"
 #include "backends/simt/strided.h"
 #include "backends/simt/types.h"
 #include "infini_train/core/scalar.h"
@@ -68,8 +68,57 @@ SIMT_DEVICE void RunItem(const StridedLoop<kArrays>& loop, const Op& op, std::in
   }
 }
 
+/// Vectors of one array, BlockSize() apart, that a lane reads before it uses the first.
+template <typename T, int kWidth>
+struct Batch {
+  static constexpr int kCount = 2;
+  Packed<T, kWidth> vectors[kCount];
+
+  SIMT_DEVICE static Batch Of(const T* x, std::int64_t first, std::int64_t end) {
+    Batch batch;
+    SIMT_UNROLL
+    for (int j = 0; j < kCount; ++j) {
+      const std::int64_t v = first + j * BlockSize();
+      if (v < end) batch.vectors[j] = Packed<T, kWidth>::Of(x + v * kWidth);
+    }
+    return batch;
+  }
+};
+
+template <int kWidth, typename Op, typename Out, typename... In>
+SIMT_DEVICE void ApplyToBatch(const Op& op, Out* out, std::int64_t first, std::int64_t end,
+                              const Batch<In, kWidth>&... inputs) {
+  SIMT_UNROLL
+  for (int j = 0; j < Batch<Out, kWidth>::kCount; ++j) {
+    const std::int64_t v = first + j * BlockSize();
+    if (v < end) ApplyToVectors<kWidth>(op, out + v * kWidth, inputs.vectors[j].Unpack()...);
+  }
+}
+
+/// A loop that is flat.
+template <typename Out, typename... In, int kArrays, typename Op, int... k>
+SIMT_DEVICE void RunFlat(const StridedLoop<kArrays>& loop, const Op& op,
+                         std::integer_sequence<int, k...>) {
+  constexpr int kWidth = VectorElements<Out, In...>();
+  constexpr int kBatch = Batch<Out, kWidth>::kCount;
+  const std::int64_t vectors = loop.inner_size / kWidth;
+  for (std::int64_t v = BlockIndex() * BlockSize() * kBatch + ThreadIndex(); v < vectors;
+       v += GlobalThreadCount() * kBatch) {
+    ApplyToBatch<kWidth>(
+        op, loop.template At<Out>(0, 0), v, vectors,
+        Batch<In, kWidth>::Of(loop.template At<const In>(k + 1, 0), v, vectors)...);
+  }
+  const std::int64_t i = vectors * kWidth + GlobalThreadIndex();
+  if (i < loop.inner_size) {
+    Store(loop.template At<Out>(0, i),
+          FromResult<Out>(op(ToCompute(Load(loop.template At<const In>(k + 1, i)))...)));
+  }
+}
+
 template <typename Op, typename Out, typename... In>
 SIMT_KERNEL void ElementwiseKernel(StridedLoop<1 + static_cast<int>(sizeof...(In))> loop, Op op) {
+  if (loop.is_flat)
+    return RunFlat<Out, In...>(loop, op, std::make_integer_sequence<int, sizeof...(In)>());
   for (std::int64_t item = GlobalThreadIndex(); item < loop.items.numel;
        item += GlobalThreadCount())
     RunItem<Out, In...>(loop, op, item, std::make_integer_sequence<int, sizeof...(In)>());
@@ -81,7 +130,9 @@ SIMT_KERNEL void ElementwiseKernel(StridedLoop<1 + static_cast<int>(sizeof...(In
 template <typename Out, typename... In, typename Op>
 void LaunchElementwise(const Context& context, const Op& op,
                        const StridedLoop<1 + static_cast<int>(sizeof...(In))>& loop) {
-  Launch(context, Linear(loop.items.numel), &detail::ElementwiseKernel<Op, Out, In...>, loop, op);
+  const int per_lane = loop.is_flat ? detail::Batch<Out, VectorElements<Out, In...>()>::kCount : 1;
+  Launch(context, Linear(loop.items.numel, per_lane), &detail::ElementwiseKernel<Op, Out, In...>,
+         loop, op);
 }
 /// out = op(inputs...). The tensors' types have been checked.
 template <typename Out, typename... In, typename Op>

@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "backends/simt/dialect.h"
 #include "backends/simt/kernels/reduction/reducers.h"
+#include "backends/simt/packed.h"
 #include "backends/simt/strided.h"
 
 /// Reductions over any dimensions of a tensor with any strides.
@@ -30,15 +30,20 @@ struct ReduceLoop {
   bool columns = false;
   /// Vectors of neighbouring elements are contiguous and aligned.
   bool vectors = false;
+  /// Neighbouring results that a lane makes, from vectors of x: above 1 only where `columns`.
+  int wide = 1;
   /// Elements of a piece, and how many pieces there are.
   std::int64_t piece = 0;
   std::int64_t pieces = 1;
 
+  /// Or vectors of results, where these are wide.
   int results_per_block() const { return kReduceBlock / lanes; }
 };
 
-/// Shares out the reduction of x over `dims` into out, which has extent 1 there.
-inline ReduceLoop PlanReduction(const Tensor& out, const Tensor& x, const Dims& dims) {
+/// Shares out the reduction of x over `dims` into out, which has extent 1 there. Where
+/// `may_be_wide` lanes may make several results.
+inline ReduceLoop PlanReduction(const Tensor& out, const Tensor& x, const Dims& dims,
+                                bool may_be_wide = false) {
   Dims kept_shape;
   Dims kept_x;
   Dims kept_out;
@@ -71,20 +76,34 @@ inline ReduceLoop PlanReduction(const Tensor& out, const Tensor& x, const Dims& 
   for (int d = 0; d < reduced.rank - 1; ++d)
     loop.vectors = loop.vectors && reduced.strides[d][0] % width == 0;
 
+  if (may_be_wide && loop.columns && kept.inner_stride(0) == 1 && kept.inner_size() % width == 0 &&
+      reinterpret_cast<std::uintptr_t>(loop.x) % kMaxVectorBytes == 0) {
+    bool aligned = true;
+    for (int d = 0; d < kept.rank - 1; ++d)
+      aligned = aligned && kept.strides[d][0] % width == 0;
+    for (int d = 0; d < reduced.rank; ++d)
+      aligned = aligned && (reduced.sizes[d] == 1 || reduced.strides[d][0] % width == 0);
+    if (aligned) loop.wide = static_cast<int>(width);
+  }
+
   // About four turns for each lane, before more lanes are worth it; whole groups for rows.
+  const std::int64_t slots = results / loop.wide;
   const std::int64_t turns = (count + taken - 1) / taken;
+  // Lanes for results side by side that fill a device by themselves.
+  constexpr std::int64_t kManyLanes = std::int64_t{1} << 18;
   loop.lanes = 1;
-  while (loop.lanes < kReduceBlock && loop.lanes * 4 < turns)
+  while (loop.lanes < kReduceBlock && loop.lanes * 4 < turns &&
+         (loop.wide == 1 || loop.lanes * slots < kManyLanes))
     loop.lanes *= 2;
   if (loop.columns) {
     const auto neighbours = static_cast<int>(
-        std::bit_ceil(static_cast<std::uint64_t>(std::min<std::int64_t>(results, 32))));
+        std::bit_ceil(static_cast<std::uint64_t>(std::min<std::int64_t>(slots, 32))));
     loop.lanes = std::min(loop.lanes, kReduceBlock / neighbours);
   }
   // Pieces to fill a device, each long enough to be worth a block.
   constexpr std::int64_t kBlocks = 512;
-  const std::int64_t blocks = std::max<std::int64_t>(
-      1, (results + loop.results_per_block() - 1) / loop.results_per_block());
+  const std::int64_t blocks =
+      std::max<std::int64_t>(1, (slots + loop.results_per_block() - 1) / loop.results_per_block());
   const std::int64_t unit = loop.lanes * taken;
   const std::int64_t longest = (count + 8 * unit - 1) / (8 * unit);
   loop.pieces = std::clamp<std::int64_t>(kBlocks / blocks, 1, std::max<std::int64_t>(longest, 1));
@@ -193,6 +212,68 @@ SIMT_KERNEL void ReduceKernel(ReduceLoop loop, Reducer reducer,
   }
 }
 
+/// As ReduceKernel for columns, a vector of which is a lane's.
+template <typename T, typename Reducer>
+SIMT_KERNEL void ReduceWideColumnsKernel(ReduceLoop loop, Reducer reducer,
+                                         typename Reducer::Accumulator* partial) {
+  constexpr int N = kMaxVectorWidth<T>;
+  constexpr int kBatch = 4;
+  static_assert(kChain % kBatch == 0);
+  const int per_block = BlockSize() / loop.lanes;
+  const int slot = ThreadIndex() % per_block;
+  const int lane = ThreadIndex() / per_block;
+  const std::int64_t begin = BlockIndexY() * loop.piece;
+  const std::int64_t end =
+      begin + loop.piece < loop.reduced.numel ? begin + loop.piece : loop.reduced.numel;
+  for (std::int64_t first = BlockIndex() * per_block; first * N < loop.kept.numel;
+       first += GridSize() * per_block) {
+    const std::int64_t result = (first + slot) * N;
+    const bool exists = result < loop.kept.numel;
+    std::int64_t offsets[2] = {0, 0};
+    if (exists) loop.kept.Locate(result, offsets);
+    const T* const x = static_cast<const T*>(loop.x) + offsets[0];
+    typename Reducer::Accumulator totals[N];
+    for (int k = 0; k < N; ++k)
+      totals[k] = reducer.Widen(reducer.Empty());
+    for (std::int64_t i = begin + lane; exists && i < end;) {
+      typename Reducer::Partial chain[N];
+      for (int k = 0; k < N; ++k)
+        chain[k] = reducer.Empty();
+      for (int turn = 0; turn < kChain / kBatch && i < end; ++turn, i += kBatch * loop.lanes) {
+        Packed<T, N> rows[kBatch];
+        SIMT_UNROLL
+        for (int j = 0; j < kBatch; ++j) {
+          const std::int64_t at = i + j * loop.lanes;
+          std::int64_t offset[1] = {0};
+          loop.reduced.Locate(at < end ? at : i, offset);
+          if (at < end) rows[j] = Packed<T, N>::Of(x + offset[0]);
+        }
+        SIMT_UNROLL
+        for (int j = 0; j < kBatch; ++j) {
+          const std::int64_t at = i + j * loop.lanes;
+          const Vec<T, N> values = rows[j].Unpack();
+          for (int k = 0; at < end && k < N; ++k)
+            chain[k] = reducer.Take(chain[k], values[k], at);
+        }
+      }
+      for (int k = 0; k < N; ++k)
+        totals[k] = reducer.Combine(totals[k], reducer.Widen(chain[k]));
+    }
+    for (int k = 0; k < N; ++k)
+      totals[k] = CombineLanes(reducer, totals[k], lane, loop.lanes, per_block);
+    if (!exists || lane != 0) continue;
+    for (int k = 0; k < N; ++k) {
+      if (loop.pieces > 1) {
+        Store(partial + BlockIndexY() * loop.kept.numel + result + k, totals[k]);
+      } else {
+        Store(static_cast<typename Reducer::Out*>(loop.out) + offsets[1] +
+                  k * loop.kept.strides[loop.kept.rank - 1][1],
+              reducer.Finish(totals[k]));
+      }
+    }
+  }
+}
+
 /// Combines the pieces of each result with kGroupWidth lanes.
 template <typename Reducer>
 SIMT_KERNEL void CombinePiecesKernel(ReduceLoop loop, Reducer reducer,
@@ -217,25 +298,28 @@ SIMT_KERNEL void CombinePiecesKernel(ReduceLoop loop, Reducer reducer,
 
 }  // namespace detail
 
-/// Runs a reduction of elements T.
+/// Runs a reduction of elements T, planned with the reducer's kMayBeWide.
 template <typename T, typename Reducer>
 void LaunchReduction(const Context& context, const ReduceLoop& loop, const Reducer& reducer) {
   using Accumulator = typename Reducer::Accumulator;
   const auto blocks_for = [&](std::int64_t per_block) {
     return Rows((loop.kept.numel + per_block - 1) / per_block, kReduceBlock);
   };
-  Geometry geometry = blocks_for(loop.results_per_block());
+  Geometry geometry = blocks_for(static_cast<std::int64_t>(loop.results_per_block()) * loop.wide);
   geometry.grid_y = loop.pieces;
+  auto* kernel = &detail::ReduceKernel<T, Reducer>;
+  if constexpr (Reducer::kMayBeWide) {
+    if (loop.wide > 1) kernel = &detail::ReduceWideColumnsKernel<T, Reducer>;
+  }
   if (loop.pieces == 1) {
-    Launch(context, geometry, &detail::ReduceKernel<T, Reducer>, loop, reducer,
-           static_cast<Accumulator*>(nullptr));
+    Launch(context, geometry, kernel, loop, reducer, static_cast<Accumulator*>(nullptr));
     return;
   }
   const Tensor memory = Tensor::Empty(
       {loop.pieces * loop.kept.numel * static_cast<std::int64_t>(sizeof(Accumulator))},
       DataType::kUInt8, context.device);
   auto* const partial = static_cast<Accumulator*>(memory.raw_data());
-  Launch(context, geometry, &detail::ReduceKernel<T, Reducer>, loop, reducer, partial);
+  Launch(context, geometry, kernel, loop, reducer, partial);
   Launch(context, blocks_for(kReduceBlock / kGroupWidth), &detail::CombinePiecesKernel<Reducer>,
          loop, reducer, static_cast<const Accumulator*>(partial));
 }

@@ -11,6 +11,7 @@
 ///
 ///   Partial, Accumulator   what up to kChain elements, and what any number of them, add up to
 ///   Out                    the stored type of results
+///   kMayBeWide             whether a lane may make several results at a time (a kernel more)
 ///   Empty()                the partial result of no element
 ///   Take(partial, x, i)    the partial result with element i of the reduced dimensions
 ///   Widen(partial)         a partial result as an accumulator
@@ -28,6 +29,7 @@ struct SumReducer {
   using Partial = std::conditional_t<std::is_integral_v<T>, std::uint64_t, ComputeType<T>>;
   using Accumulator = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;
   using Out = O;
+  static constexpr bool kMayBeWide = !std::is_integral_v<T>;
 
   double divisor = 1;
 
@@ -68,6 +70,7 @@ struct ExtremeReducer {
   using Partial = ComputeType<T>;
   using Accumulator = Partial;
   using Out = T;
+  static constexpr bool kMayBeWide = false;
 
   bool smallest = false;
 
@@ -95,6 +98,7 @@ struct PositionReducer {
   using Partial = Placed<ComputeType<T>>;
   using Accumulator = Partial;
   using Out = std::int64_t;
+  static constexpr bool kMayBeWide = false;
 
   bool smallest = false;
 

@@ -13,12 +13,13 @@ void Sum(const Context& context, Tensor& out, const Tensor& x, const Dims& dims)
     if constexpr (std::is_same_v<ComputeType<T>, float> && !std::is_same_v<T, float>) {
       // For the fused products, whose row sums may be wider than their operands.
       if (out.dtype() == DataType::kFloat32) {
-        LaunchReduction<T>(context, PlanReduction(out, x, dims), SumReducer<T, float>());
+        LaunchReduction<T>(context, PlanReduction(out, x, dims, true), SumReducer<T, float>());
         return;
       }
     }
     CheckDataType("Sum", out, x.dtype());
-    LaunchReduction<T>(context, PlanReduction(out, x, dims), SumReducer<T>());
+    LaunchReduction<T>(context, PlanReduction(out, x, dims, SumReducer<T>::kMayBeWide),
+                       SumReducer<T>());
   });
 }
 
@@ -26,7 +27,7 @@ void Mean(const Context& context, Tensor& out, const Tensor& x, const Dims& dims
   DispatchTypes(FloatingTypes{}, "Mean", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     CheckDataType("Mean", out, x.dtype());
-    const ReduceLoop loop = PlanReduction(out, x, dims);
+    const ReduceLoop loop = PlanReduction(out, x, dims, true);
     LaunchReduction<T>(context, loop, SumReducer<T>{static_cast<double>(loop.reduced.numel)});
   });
 }
