@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <numbers>
 
 #include "backends/simt/dialect.h"
 #include "backends/simt/kernels/attention/attention_decode.h"
@@ -25,16 +26,17 @@ struct Arguments {
 // (Dao, "FlashAttention-2", 2023).
 template <typename S, int kHeadSize>
 SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
-  using Tile = AttentionTile<S, kHeadSize>;
+  using Tile = AttentionTile<S, kHeadSize, kAttentionLaneRows<S, kHeadSize, 1>>;
   using C = ComputeType<S>;
   constexpr int kRows = Tile::kLaneRows;
   constexpr int kColumns = Tile::kLaneColumns;
   constexpr C kInfinity = std::numeric_limits<C>::infinity();
-  SIMT_SHARED(C, staging, Tile::kStaging);
-  SIMT_SHARED(C, shared_weights, Tile::kWeights);
+  SIMT_DYNAMIC_SHARED(C, shared);
+  const typename Tile::Memory memory(shared);
 
   const AttentionShape& shape = args.shape;
-  const auto scale = static_cast<C>(shape.scale);
+  // Exponentials are powers of two.
+  const auto scale = static_cast<C>(shape.scale * std::numbers::log2e);
   const std::int64_t tiles = (shape.queries + Tile::kRows - 1) / Tile::kRows;
   const std::int64_t count = shape.batch * shape.heads * tiles;
   for (std::int64_t block = BlockIndex(); block < count; block += GridSize()) {
@@ -46,49 +48,53 @@ SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
     const HeadRange first = shape.VisibleKeys(t0);
     const HeadRange last = shape.VisibleKeys(t0 + rows - 1);
 
+    const MatrixRows<S> own{args.q.At(b, h, t0), args.q.row, rows};
+    if constexpr (Tile::kSlices == 1) Tile::LoadRows(memory, own, 0, shape.head_size, args.vector);
     typename Tile::Sums sums = {};
     C max[kRows];
-    C sum[kRows] = {};  // over this lane's columns
+    C sum[kRows] = {};  // over this lane's columns, in the end over all
     SIMT_UNROLL
     for (int i = 0; i < kRows; ++i)
       max[i] = -kInfinity;
     for (std::int64_t s0 = first.begin; s0 < last.end; s0 += Tile::kColumns) {
       const std::int64_t columns = last.end - s0;
+      const MatrixRows<S> keys{args.k.At(b, h / shape.group, s0), args.k.row, columns};
+      const MatrixRows<S> values{args.v.At(b, h / shape.group, s0), args.v.row, columns};
       typename Tile::Weights weights = {};
-      Tile::Multiply(weights, staging, args.q.At(b, h, t0), args.q.row, rows,
-                     args.k.At(b, h / shape.group, s0), args.k.row, columns, shape.head_size,
-                     args.vector);
+      Tile::template Multiply<(Tile::kSlices > 1)>(weights, memory, own, keys, shape.head_size,
+                                                   args.vector);
 
       const bool all_visible = s0 >= last.begin && s0 + Tile::kColumns <= first.end;
-      Vec<C, kRows> tile_max;
+      C tile_max[kRows];
       SIMT_UNROLL
       for (int i = 0; i < kRows; ++i) {
-        const HeadRange visible = shape.VisibleKeys(t0 + Tile::Row() + i);
+        const LaneRange visible =
+            all_visible ? LaneRange{0, kColumns}
+                        : LaneRange::Clip<kColumns>(shape.VisibleKeys(t0 + Tile::Row() + i),
+                                                    s0 + Tile::Column());
         tile_max[i] = max[i];
         SIMT_UNROLL
         for (int j = 0; j < kColumns; ++j) {
-          const std::int64_t s = s0 + Tile::Column() + j;
-          const bool seen = all_visible || (s >= visible.begin && s < visible.end);
-          weights[i][j] = seen ? weights[i][j] * scale : -kInfinity;
+          weights[i][j] = visible.Has(j) ? weights[i][j] * scale : -kInfinity;
           if (weights[i][j] > tile_max[i]) tile_max[i] = weights[i][j];
         }
       }
-      tile_max = ReduceGroup<Tile::kGroup>(tile_max, RowMax());
+      ReduceRows<Tile::kGroup>(tile_max, RowMax());
       SIMT_UNROLL
       for (int i = 0; i < kRows; ++i) {
         const C shift = tile_max[i] == -kInfinity ? C(0) : tile_max[i];
-        const C alpha = Exp(max[i] - shift);
+        const C alpha = FastExp2(max[i] - shift);
         max[i] = tile_max[i];
         sum[i] *= alpha;
         SIMT_UNROLL
         for (int j = 0; j < kColumns; ++j) {
-          weights[i][j] = Exp(weights[i][j] - shift);
+          weights[i][j] = FastExp2(weights[i][j] - shift);
           sum[i] += weights[i][j];
         }
         SIMT_UNROLL
         for (int slice = 0; slice < Tile::kSlices; ++slice) {
           SIMT_UNROLL
-          for (int j = 0; j < kColumns; ++j)
+          for (int j = 0; j < Tile::kVector; ++j)
             sums[slice][i][j] *= alpha;
         }
         if (shape.dropout.enabled()) {
@@ -100,27 +106,23 @@ SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
             weights[i][j] *= factors[j];
         }
       }
-      Tile::PutWeights(shared_weights, weights);
-      Tile::Accumulate(sums, staging, shared_weights, args.v.At(b, h / shape.group, s0), args.v.row,
-                       columns, shape.head_size, args.vector);
+      Tile::PutWeights(memory, weights);
+      Tile::Accumulate(sums, memory, values, shape.head_size, args.vector);
     }
 
-    Vec<C, kRows> total;
-    SIMT_UNROLL
-    for (int i = 0; i < kRows; ++i)
-      total[i] = sum[i];
-    total = ReduceGroup<Tile::kGroup>(total, RowSum());
+    ReduceRows<Tile::kGroup>(sum, RowSum());
     SIMT_UNROLL
     for (int i = 0; i < kRows; ++i) {
-      const C factor = total[i] == C(0) ? C(0) : C(1) / total[i];
+      const C factor = sum[i] == C(0) ? C(0) : C(1) / sum[i];
       SIMT_UNROLL
       for (int slice = 0; slice < Tile::kSlices; ++slice) {
         SIMT_UNROLL
-        for (int j = 0; j < kColumns; ++j)
+        for (int j = 0; j < Tile::kVector; ++j)
           sums[slice][i][j] *= factor;
       }
       if (ThreadIndex() % Tile::kGroup == 0 && Tile::Row() + i < rows)
-        Store(args.lse.At(b, h, t0 + Tile::Row() + i), max[i] + Log(total[i]));
+        Store(args.lse.At(b, h, t0 + Tile::Row() + i),
+              max[i] * std::numbers::ln2_v<C> + Log(sum[i]));
     }
     Tile::Write(sums, args.out.At(b, h, t0), args.out.row, rows, shape.head_size, args.vector);
   }
@@ -145,8 +147,8 @@ void PortableAttention(const Context& context, Tensor& out, Tensor& lse, const T
                             HeadRows<const S>(v),
                             shape,
                             HaveAlignedRows(kMaxVectorWidth<C>, {&out, &q, &k, &v})};
-    LaunchTiles<S>(context, shape.heads, shape.queries, args,
-                   [](auto bound) { return &AttentionKernel<S, decltype(bound)::value>; });
+    LaunchTiles<S, 1>(context, shape.heads, shape.queries, args,
+                      [](auto bound) { return &AttentionKernel<S, decltype(bound)::value>; });
   });
 }
 

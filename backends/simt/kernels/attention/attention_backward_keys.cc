@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <numbers>
 
 #include "backends/simt/kernels/attention/attention_backward.h"
 #include "backends/simt/kernels/attention/attention_tile.h"
@@ -11,16 +12,16 @@ namespace {
 // share them, that see any of them. Sums stay in the block, so that their order is fixed.
 template <typename S, int kHeadSize>
 SIMT_KERNEL void KeyGradientsKernel(AttentionGradients<S> args) {
-  using Tile = AttentionTile<S, kHeadSize>;
+  using Tile = AttentionTile<S, kHeadSize, kAttentionLaneRows<S, kHeadSize, 2>>;
   using C = ComputeType<S>;
   constexpr int kRows = Tile::kLaneRows;
   constexpr int kColumns = Tile::kLaneColumns;
-  SIMT_SHARED(C, staging, Tile::kStaging);
-  SIMT_SHARED(C, shared_weights, Tile::kWeights);
-  SIMT_SHARED(C, shared_grads, Tile::kWeights);
+  SIMT_DYNAMIC_SHARED(C, shared);
+  const typename Tile::Memory memory(shared);
 
   const AttentionShape& shape = args.shape;
   const auto scale = static_cast<C>(shape.scale);
+  const auto power_scale = static_cast<C>(shape.scale * std::numbers::log2e);
   const std::int64_t tiles = (shape.keys + Tile::kRows - 1) / Tile::kRows;
   const std::int64_t count = shape.batch * shape.kv_heads * tiles;
   for (std::int64_t block = BlockIndex(); block < count; block += GridSize()) {
@@ -31,25 +32,27 @@ SIMT_KERNEL void KeyGradientsKernel(AttentionGradients<S> args) {
     const std::int64_t s = s0 + Tile::Row();  // this lane's first key
     const HeadRange queries = shape.QueriesOf(s0, s0 + rows - 1);
 
+    const MatrixRows<S> keys{args.k.At(b, kv_head, s0), args.k.row, rows};
+    const MatrixRows<S> values{args.v.At(b, kv_head, s0), args.v.row, rows};
     typename Tile::Sums key_sums = {};
     typename Tile::Sums value_sums = {};
     for (std::int64_t h = kv_head * shape.group; h < (kv_head + 1) * shape.group; ++h) {
       for (std::int64_t t0 = queries.begin; t0 < queries.end; t0 += Tile::kColumns) {
         const std::int64_t columns = queries.end - t0;
+        const MatrixRows<S> others{args.q.At(b, h, t0), args.q.row, columns};
+        const MatrixRows<S> out_grads{args.grad_out.At(b, h, t0), args.grad_out.row, columns};
         typename Tile::Weights weights = {};
         typename Tile::Weights grads = {};
-        Tile::Multiply(weights, staging, args.k.At(b, kv_head, s0), args.k.row, rows,
-                       args.q.At(b, h, t0), args.q.row, columns, shape.head_size, args.vector);
-        Tile::Multiply(grads, staging, args.v.At(b, kv_head, s0), args.v.row, rows,
-                       args.grad_out.At(b, h, t0), args.grad_out.row, columns, shape.head_size,
-                       args.vector);
+        Tile::Multiply(weights, memory, keys, others, shape.head_size, args.vector);
+        Tile::Multiply(grads, memory, values, out_grads, shape.head_size, args.vector);
         SIMT_UNROLL
         for (int j = 0; j < kColumns; ++j) {
           const std::int64_t t = t0 + Tile::Column() + j;
           const bool inside = t < queries.end;
-          const C lse = inside ? Load(args.lse.At(b, h, t)) : C(0);
+          const C lse = inside ? Load(args.lse.At(b, h, t)) * std::numbers::log2e_v<C> : C(0);
           const C delta = inside ? Load(static_cast<const C*>(args.delta.At(b, h, t))) : C(0);
-          const HeadRange visible = inside ? shape.VisibleKeys(t) : HeadRange{0, 0};
+          const LaneRange visible =
+              LaneRange::Clip<kRows>(inside ? shape.VisibleKeys(t) : HeadRange{0, 0}, s);
           C factors[kRows];
           SIMT_UNROLL
           for (int i = 0; i < kRows; ++i)
@@ -60,18 +63,18 @@ SIMT_KERNEL void KeyGradientsKernel(AttentionGradients<S> args) {
           }
           SIMT_UNROLL
           for (int i = 0; i < kRows; ++i) {
-            const bool seen = s + i >= visible.begin && s + i < visible.end;
-            const C weight = seen ? Exp(weights[i][j] * scale - lse) : C(0);
+            const bool seen = visible.Has(i);
+            const C weight = seen ? FastExp2(weights[i][j] * power_scale - lse) : C(0);
             grads[i][j] = seen ? weight * (grads[i][j] * factors[i] - delta) * scale : C(0);
             weights[i][j] = weight * factors[i];
           }
         }
-        Tile::PutWeights(shared_weights, weights);
-        Tile::PutWeights(shared_grads, grads);
-        Tile::Accumulate(value_sums, staging, shared_weights, args.grad_out.At(b, h, t0),
-                         args.grad_out.row, columns, shape.head_size, args.vector);
-        Tile::Accumulate(key_sums, staging, shared_grads, args.q.At(b, h, t0), args.q.row, columns,
-                         shape.head_size, args.vector);
+        // Gradients of the output of one slice are still in shared memory.
+        Tile::PutWeights(memory, weights);
+        Tile::template Accumulate<(Tile::kSlices > 1)>(value_sums, memory, out_grads,
+                                                       shape.head_size, args.vector);
+        Tile::PutWeights(memory, grads);
+        Tile::Accumulate(key_sums, memory, others, shape.head_size, args.vector);
       }
     }
     Tile::Write(value_sums, args.grad_v.At(b, kv_head, s0), args.grad_v.row, rows, shape.head_size,
@@ -85,8 +88,8 @@ SIMT_KERNEL void KeyGradientsKernel(AttentionGradients<S> args) {
 
 template <typename S>
 void AttentionKeyGradients(const Context& context, const AttentionGradients<S>& args) {
-  LaunchTiles<S>(context, args.shape.kv_heads, args.shape.keys, args,
-                 [](auto bound) { return &KeyGradientsKernel<S, decltype(bound)::value>; });
+  LaunchTiles<S, 2>(context, args.shape.kv_heads, args.shape.keys, args,
+                    [](auto bound) { return &KeyGradientsKernel<S, decltype(bound)::value>; });
 }
 
 template void AttentionKeyGradients(const Context&, const AttentionGradients<float>&);

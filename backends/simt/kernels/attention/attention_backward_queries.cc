@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <numbers>
 
 #include "backends/simt/kernels/attention/attention_backward.h"
 #include "backends/simt/kernels/attention/attention_tile.h"
@@ -11,15 +12,16 @@ namespace {
 // at a time.
 template <typename S, int kHeadSize>
 SIMT_KERNEL void QueryGradientsKernel(AttentionGradients<S> args) {
-  using Tile = AttentionTile<S, kHeadSize>;
+  using Tile = AttentionTile<S, kHeadSize, kAttentionLaneRows<S, kHeadSize, 1>>;
   using C = ComputeType<S>;
   constexpr int kRows = Tile::kLaneRows;
   constexpr int kColumns = Tile::kLaneColumns;
-  SIMT_SHARED(C, staging, Tile::kStaging);
-  SIMT_SHARED(C, shared_grads, Tile::kWeights);
+  SIMT_DYNAMIC_SHARED(C, shared);
+  const typename Tile::Memory memory(shared);
 
   const AttentionShape& shape = args.shape;
   const auto scale = static_cast<C>(shape.scale);
+  const auto power_scale = static_cast<C>(shape.scale * std::numbers::log2e);
   const std::int64_t tiles = (shape.queries + Tile::kRows - 1) / Tile::kRows;
   const std::int64_t count = shape.batch * shape.heads * tiles;
   for (std::int64_t block = BlockIndex(); block < count; block += GridSize()) {
@@ -31,7 +33,7 @@ SIMT_KERNEL void QueryGradientsKernel(AttentionGradients<S> args) {
     const std::int64_t rows = Min<std::int64_t>(shape.queries - t0, Tile::kRows);
     const std::int64_t t = t0 + Tile::Row();  // this lane's first query
 
-    Vec<C, kRows> delta{};
+    C delta[kRows] = {};
     C lse[kRows] = {};
     SIMT_UNROLL
     for (int i = 0; i < kRows; ++i) {
@@ -40,26 +42,29 @@ SIMT_KERNEL void QueryGradientsKernel(AttentionGradients<S> args) {
       const S* out = args.out.At(b, h, t + i);
       for (std::int64_t x = ThreadIndex() % Tile::kGroup; x < shape.head_size; x += Tile::kGroup)
         delta[i] += ToCompute(Load(grad_out + x)) * ToCompute(Load(out + x));
-      lse[i] = Load(args.lse.At(b, h, t + i));
+      lse[i] = Load(args.lse.At(b, h, t + i)) * std::numbers::log2e_v<C>;
     }
-    delta = ReduceGroup<Tile::kGroup>(delta, RowSum());
+    ReduceRows<Tile::kGroup>(delta, RowSum());
     SIMT_UNROLL
     for (int i = 0; i < kRows; ++i) {
       if (ThreadIndex() % Tile::kGroup == 0 && Tile::Row() + i < rows)
         Store(args.delta.At(b, h, t + i), delta[i]);
     }
 
+    const MatrixRows<S> own{args.q.At(b, h, t0), args.q.row, rows};
+    const MatrixRows<S> out_grads{args.grad_out.At(b, h, t0), args.grad_out.row, rows};
     typename Tile::Sums sums = {};
     const HeadRange first = shape.VisibleKeys(t0);
     const HeadRange last = shape.VisibleKeys(t0 + rows - 1);
     for (std::int64_t s0 = first.begin; s0 < last.end; s0 += Tile::kColumns) {
       const std::int64_t columns = last.end - s0;
+      const MatrixRows<S> keys{args.k.At(b, kv_head, s0), args.k.row, columns};
+      const MatrixRows<S> values{args.v.At(b, kv_head, s0), args.v.row, columns};
       typename Tile::Weights weights = {};
       typename Tile::Weights grads = {};
-      Tile::Multiply(weights, staging, args.q.At(b, h, t0), args.q.row, rows,
-                     args.k.At(b, kv_head, s0), args.k.row, columns, shape.head_size, args.vector);
-      Tile::Multiply(grads, staging, args.grad_out.At(b, h, t0), args.grad_out.row, rows,
-                     args.v.At(b, kv_head, s0), args.v.row, columns, shape.head_size, args.vector);
+      Tile::Multiply(grads, memory, out_grads, values, shape.head_size, args.vector);
+      Tile::Multiply(weights, memory, own, keys, shape.head_size, args.vector);
+      const bool all_visible = s0 >= last.begin && s0 + Tile::kColumns <= first.end;
       const std::int64_t s = s0 + Tile::Column();
       SIMT_UNROLL
       for (int i = 0; i < kRows; ++i) {
@@ -71,17 +76,19 @@ SIMT_KERNEL void QueryGradientsKernel(AttentionGradients<S> args) {
           for (int j = 0; j < kColumns; ++j)
             grads[i][j] *= factors[j];
         }
-        const HeadRange visible = shape.VisibleKeys(t + i);
+        const LaneRange visible = all_visible
+                                      ? LaneRange{0, kColumns}
+                                      : LaneRange::Clip<kColumns>(shape.VisibleKeys(t + i), s);
         SIMT_UNROLL
         for (int j = 0; j < kColumns; ++j) {
-          const bool seen = s + j >= visible.begin && s + j < visible.end;
-          const C weight = Exp(weights[i][j] * scale - lse[i]);
-          grads[i][j] = seen ? weight * (grads[i][j] - delta[i]) * scale : C(0);
+          const C weight = FastExp2(weights[i][j] * power_scale - lse[i]);
+          grads[i][j] = visible.Has(j) ? weight * (grads[i][j] - delta[i]) * scale : C(0);
         }
       }
-      Tile::PutWeights(shared_grads, grads);
-      Tile::Accumulate(sums, staging, shared_grads, args.k.At(b, kv_head, s0), args.k.row, columns,
-                       shape.head_size, args.vector);
+      Tile::PutWeights(memory, grads);
+      // Keys of one slice are still in shared memory.
+      Tile::template Accumulate<(Tile::kSlices > 1)>(sums, memory, keys, shape.head_size,
+                                                     args.vector);
     }
     Tile::Write(sums, args.grad_q.At(b, h, t0), args.grad_q.row, rows, shape.head_size,
                 args.vector);
@@ -92,8 +99,8 @@ SIMT_KERNEL void QueryGradientsKernel(AttentionGradients<S> args) {
 
 template <typename S>
 void AttentionQueryGradients(const Context& context, const AttentionGradients<S>& args) {
-  LaunchTiles<S>(context, args.shape.heads, args.shape.queries, args,
-                 [](auto bound) { return &QueryGradientsKernel<S, decltype(bound)::value>; });
+  LaunchTiles<S, 1>(context, args.shape.heads, args.shape.queries, args,
+                    [](auto bound) { return &QueryGradientsKernel<S, decltype(bound)::value>; });
 }
 
 template void AttentionQueryGradients(const Context&, const AttentionGradients<float>&);
