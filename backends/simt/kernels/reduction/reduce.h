@@ -76,13 +76,12 @@ inline ReduceLoop PlanReduction(const Tensor& out, const Tensor& x, const Dims& 
   for (int d = 0; d < reduced.rank - 1; ++d)
     loop.vectors = loop.vectors && reduced.strides[d][0] % width == 0;
 
-  if (may_be_wide && loop.columns && kept.inner_stride(0) == 1 && kept.inner_size() % width == 0 &&
+  if (may_be_wide && loop.columns && reduced.rank == 1 && kept.inner_stride(0) == 1 &&
+      kept.inner_size() % width == 0 &&
       reinterpret_cast<std::uintptr_t>(loop.x) % kMaxVectorBytes == 0) {
-    bool aligned = true;
+    bool aligned = reduced.sizes[0] == 1 || reduced.strides[0][0] % width == 0;
     for (int d = 0; d < kept.rank - 1; ++d)
       aligned = aligned && kept.strides[d][0] % width == 0;
-    for (int d = 0; d < reduced.rank; ++d)
-      aligned = aligned && (reduced.sizes[d] == 1 || reduced.strides[d][0] % width == 0);
     if (aligned) loop.wide = static_cast<int>(width);
   }
 
@@ -212,65 +211,89 @@ SIMT_KERNEL void ReduceKernel(ReduceLoop loop, Reducer reducer,
   }
 }
 
-/// As ReduceKernel for columns, a vector of which is a lane's.
+/// As ReduceKernel for columns, a vector of which is a lane's. Totals are in shared memory, which
+/// leaves the registers to vectors under way: blocks enough of these keep the memory busy.
 template <typename T, typename Reducer>
 SIMT_KERNEL void ReduceWideColumnsKernel(ReduceLoop loop, Reducer reducer,
                                          typename Reducer::Accumulator* partial) {
+  using Accumulator = typename Reducer::Accumulator;
   constexpr int N = kMaxVectorWidth<T>;
-  constexpr int kBatch = 4;
+  constexpr int kBatch = 8;
   static_assert(kChain % kBatch == 0);
-  const int per_block = BlockSize() / loop.lanes;
-  const int slot = ThreadIndex() % per_block;
-  const int lane = ThreadIndex() / per_block;
+  SIMT_SHARED(Accumulator, totals, kReduceBlock * N);  // [N][lanes][slots]
+  const int self = ThreadIndex();
+  const int lanes = loop.lanes;
+  const int per_block = kReduceBlock / lanes;
+  const int slot = self % per_block;
+  const int lane = self / per_block;
   const std::int64_t begin = BlockIndexY() * loop.piece;
   const std::int64_t end =
       begin + loop.piece < loop.reduced.numel ? begin + loop.piece : loop.reduced.numel;
+  const std::int64_t step = lanes * loop.reduced.strides[0][0];
   for (std::int64_t first = BlockIndex() * per_block; first * N < loop.kept.numel;
        first += GridSize() * per_block) {
-    const std::int64_t result = (first + slot) * N;
-    const bool exists = result < loop.kept.numel;
-    std::int64_t offsets[2] = {0, 0};
-    if (exists) loop.kept.Locate(result, offsets);
-    const T* const x = static_cast<const T*>(loop.x) + offsets[0];
-    typename Reducer::Accumulator totals[N];
     for (int k = 0; k < N; ++k)
-      totals[k] = reducer.Widen(reducer.Empty());
+      totals[k * kReduceBlock + self] = reducer.Widen(reducer.Empty());
+    std::int64_t offsets[2] = {0, 0};
+    const bool exists = (first + slot) * N < loop.kept.numel;
+    if (exists) loop.kept.Locate((first + slot) * N, offsets);
+    const T* x =
+        static_cast<const T*>(loop.x) + offsets[0] + (begin + lane) * loop.reduced.strides[0][0];
     for (std::int64_t i = begin + lane; exists && i < end;) {
       typename Reducer::Partial chain[N];
       for (int k = 0; k < N; ++k)
         chain[k] = reducer.Empty();
-      for (int turn = 0; turn < kChain / kBatch && i < end; ++turn, i += kBatch * loop.lanes) {
-        Packed<T, N> rows[kBatch];
-        SIMT_UNROLL
-        for (int j = 0; j < kBatch; ++j) {
-          const std::int64_t at = i + j * loop.lanes;
-          std::int64_t offset[1] = {0};
-          loop.reduced.Locate(at < end ? at : i, offset);
-          if (at < end) rows[j] = Packed<T, N>::Of(x + offset[0]);
-        }
-        SIMT_UNROLL
-        for (int j = 0; j < kBatch; ++j) {
-          const std::int64_t at = i + j * loop.lanes;
-          const Vec<T, N> values = rows[j].Unpack();
-          for (int k = 0; at < end && k < N; ++k)
-            chain[k] = reducer.Take(chain[k], values[k], at);
+      for (int taken = 0; taken < kChain && i < end;) {
+        if (i + (kBatch - 1) * lanes < end) {
+          Packed<T, N> rows[kBatch];
+          SIMT_UNROLL
+          for (int j = 0; j < kBatch; ++j)
+            rows[j] = Packed<T, N>::Of(x + j * step);
+          SIMT_UNROLL
+          for (int j = 0; j < kBatch; ++j) {
+            const Vec<T, N> values = rows[j].Unpack();
+            for (int k = 0; k < N; ++k)
+              chain[k] = reducer.Take(chain[k], values[k], i + j * lanes);
+          }
+          taken += kBatch;
+          i += kBatch * lanes;
+          x += kBatch * step;
+        } else {
+          const Vec<T, N> values = Load<N>(x);
+          for (int k = 0; k < N; ++k)
+            chain[k] = reducer.Take(chain[k], values[k], i);
+          ++taken;
+          i += lanes;
+          x += step;
         }
       }
-      for (int k = 0; k < N; ++k)
-        totals[k] = reducer.Combine(totals[k], reducer.Widen(chain[k]));
+      for (int k = 0; k < N; ++k) {
+        const Accumulator total = totals[k * kReduceBlock + self];
+        totals[k * kReduceBlock + self] = reducer.Combine(total, reducer.Widen(chain[k]));
+      }
     }
-    for (int k = 0; k < N; ++k)
-      totals[k] = CombineLanes(reducer, totals[k], lane, loop.lanes, per_block);
-    if (!exists || lane != 0) continue;
-    for (int k = 0; k < N; ++k) {
+    for (int half = lanes / 2; half > 0; half /= 2) {
+      SyncBlock();
+      for (int k = 0; lane < half && k < N; ++k) {
+        const int at = k * kReduceBlock + self;
+        const Accumulator total = totals[at];
+        const Accumulator other = totals[at + half * per_block];
+        totals[at] = reducer.Combine(total, other);
+      }
+    }
+    SyncBlock();
+    for (int column = self; column < per_block * N; column += kReduceBlock) {
+      const std::int64_t result = first * N + column;
+      if (result >= loop.kept.numel) continue;
+      const Accumulator total = totals[column % N * kReduceBlock + column / N];
       if (loop.pieces > 1) {
-        Store(partial + BlockIndexY() * loop.kept.numel + result + k, totals[k]);
+        Store(partial + BlockIndexY() * loop.kept.numel + result, total);
       } else {
-        Store(static_cast<typename Reducer::Out*>(loop.out) + offsets[1] +
-                  k * loop.kept.strides[loop.kept.rank - 1][1],
-              reducer.Finish(totals[k]));
+        loop.kept.Locate(result, offsets);
+        Store(static_cast<typename Reducer::Out*>(loop.out) + offsets[1], reducer.Finish(total));
       }
     }
+    SyncBlock();
   }
 }
 
