@@ -49,8 +49,10 @@ SIMT_KERNEL void NormBackwardKernel(NormBackwardArguments<T> args) {
 }
 
 /// Blocks that sum parameter gradients, with this many rows each at least: numbers of the problem
-/// and not of the device, so that the order of the sum is too.
+/// and not of the device, so that the order of the sum is too. About as many as have room on a
+/// large device at a time, as what a block reads ahead fills its registers.
 constexpr std::int64_t kMinPartRows = 16;
+constexpr std::int64_t kMaxPartLanes = 64 * 1024;
 constexpr std::int64_t kMaxParts = 512;
 
 template <bool centered>
@@ -74,11 +76,12 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Tensor
                                   rstd.data<C>(),
                                   rows,
                                   hidden};
-    const auto launch = [&](auto kernel, std::int64_t rows_at_once, int lanes) {
+    const auto launch = [&](auto kernel, std::int64_t rows_at_once, int lanes,
+                            std::int64_t max_parts) {
       Geometry geometry = Rows((rows + rows_at_once - 1) / rows_at_once, lanes);
       Tensor partials;
       if (wants_parameters) {
-        geometry.grid_x = std::min(kMaxParts, (rows + kMinPartRows - 1) / kMinPartRows);
+        geometry.grid_x = std::min(max_parts, (rows + kMinPartRows - 1) / kMinPartRows);
         partials = Tensor::Empty({geometry.grid_x, centered ? 2 * hidden : hidden}, DataTypeOf<C>(),
                                  context.device);
         args.partials = partials.template data<C>();
@@ -92,12 +95,25 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Tensor
         const std::int64_t all = (vectors + per_lane - 1) / per_lane;
         return static_cast<int>((all + kGroupWidth - 1) / kGroupWidth) * kGroupWidth;
       };
+      const auto parts = [](int block) { return std::min(kMaxParts, kMaxPartLanes / block); };
+      if constexpr (N > 1 && sizeof(T) == 2) {
+        const auto launch_groups = [&](auto kernel, int groups, std::int64_t max_parts) {
+          launch(kernel, groups, groups * GroupTeam::kLanes, max_parts);
+        };
+        if (vectors > GroupTeam::kLanes && vectors <= 3 * GroupTeam::kLanes)
+          return launch_groups(&NormBackwardBatchKernel<GroupTeam, T, N, 3, 1, centered>, 3, 384);
+        if (vectors > GroupTeam::kLanes && vectors <= 4 * GroupTeam::kLanes)
+          return launch_groups(&NormBackwardBatchKernel<GroupTeam, T, N, 4, 1, centered>, 4, 256);
+      }
       if (vectors <= kMaxBatchLanes) {
-        launch(&NormBackwardBatchKernel<T, N, 1, 4, centered>, 4, lanes(1));
+        launch(&NormBackwardBatchKernel<BlockTeam, T, N, 1, 2, centered>, 2, lanes(1),
+               parts(lanes(1)));
       } else if (N > 1 && vectors <= 4 * kMaxBatchLanes) {
-        if constexpr (N > 1) launch(&NormBackwardBatchKernel<T, N, 4, 1, centered>, 1, lanes(4));
+        if constexpr (N > 1)
+          launch(&NormBackwardBatchKernel<BlockTeam, T, N, 4, 1, centered>, 1, lanes(4),
+                 parts(lanes(4)));
       } else {
-        launch(&NormBackwardKernel<T, N, centered>, 1, kMaxRowLanes);
+        launch(&NormBackwardKernel<T, N, centered>, 1, kMaxRowLanes, kMaxParts);
       }
     };
     if (HasVectorRows<T>(hidden, {&grad_x, &grad_y, &grad_sum, &x, &weight})) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backends/simt/kernels/norm/norm_gradient.h"
 
@@ -9,18 +10,73 @@ namespace infini_train::simt {
 /// Lanes of a block of NormBackwardBatchKernel, which needs many registers.
 inline constexpr int kMaxBatchLanes = 256;
 
-/// Rows of at most kPerLane vectors for each lane of a block, which reads kRows of them before it
-/// uses the first, and keeps weights and its columns' sums in registers: there is one barrier for
-/// kRows rows and nothing is read twice.
-template <typename T, int N, int kPerLane, int kRows, bool centered>
+/// What a lane of a team holds of kRows neighbouring rows, kPerLane vectors of each: zeros behind
+/// the rows' ends and for rows that do not exist.
+template <typename Team, typename T, int N, int kPerLane, int kRows, bool centered>
+struct RowBatch {
+  using C = ComputeType<T>;
+  Packed<T, N> x[kRows][kPerLane];
+  Packed<T, N> grad_y[kRows][kPerLane];
+  Packed<T, N> direct[kRows][kPerLane];
+  GradientRow<T, N, centered> rows[kRows];
+
+  /// The first element of the lane's vector v in a row.
+  SIMT_DEVICE static std::int64_t At(int v) {
+    return static_cast<std::int64_t>(Team::Lane() + v * Team::Size()) * N;
+  }
+
+  SIMT_DEVICE static RowBatch Of(const NormBackwardArguments<T>& args, std::int64_t first) {
+    RowBatch batch = {};
+    SIMT_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const std::int64_t row = first + r;
+      if (row >= args.rows) continue;
+      SIMT_UNROLL
+      for (int v = 0; v < kPerLane; ++v) {
+        if (At(v) >= args.hidden) continue;
+        const std::int64_t i = row * args.hidden + At(v);
+        batch.x[r][v] = Packed<T, N>::Of(args.x + i);
+        batch.grad_y[r][v] = Packed<T, N>::Of(args.grad_y + i);
+        if (args.grad_sum != nullptr) batch.direct[r][v] = Packed<T, N>::Of(args.grad_sum + i);
+      }
+      batch.rows[r] = {centered ? Load(args.mean + row) : C(0), Load(args.rstd + row)};
+    }
+    return batch;
+  }
+};
+
+/// The columns' sums of a block's groups, which each hold kPerLane vectors of them, as the last
+/// group's: group by group, through `shared`. All lanes of the block must call it.
+template <int kPerLane, int N, typename C>
+SIMT_DEVICE void SumOverGroups(const Shared<C>& shared, C (&sums)[kPerLane][N]) {
+  const int last = GroupTeam::PerBlock() - 1;
+  for (int group = 0; group <= last; ++group) {
+    if (GroupTeam::InBlock() == group) {
+      SIMT_UNROLL
+      for (int v = 0; v < kPerLane; ++v) {
+        SIMT_UNROLL
+        for (int k = 0; k < N; ++k) {
+          const int at = (v * N + k) * GroupTeam::kLanes + GroupTeam::Lane();
+          if (group > 0) sums[v][k] += static_cast<C>(shared[at]);
+          if (group < last) shared[at] = sums[v][k];
+        }
+      }
+    }
+    SyncBlock();
+  }
+}
+
+/// Rows of at most kPerLane vectors for each lane of a team, which takes kRows of them at a time
+/// and reads the next ones before it uses these, so that there is always something under way.
+/// Weights and the columns' sums stay in registers and nothing is read twice. A group's rows need
+/// no barrier, a block's one for kRows rows.
+template <typename Team, typename T, int N, int kPerLane, int kRows, bool centered>
 SIMT_KERNEL void NormBackwardBatchKernel(NormBackwardArguments<T> args) {
   using C = ComputeType<T>;
+  using Batch = RowBatch<Team, T, N, kPerLane, kRows, centered>;
+  constexpr bool kIsGroup = std::is_same_v<Team, GroupTeam>;
   constexpr int kGroups = kMaxBatchLanes / kGroupWidth;
-  SIMT_SHARED(Pair<C>, parts, 2 * kRows * kGroups);
   const std::int64_t hidden = args.hidden;
-  const int vectors = static_cast<int>(hidden / N);
-  const int lane = ThreadIndex();
-  const int size = BlockSize();
   const C share = C(1) / static_cast<C>(hidden);
 
   C w[kPerLane][N] = {};
@@ -28,78 +84,77 @@ SIMT_KERNEL void NormBackwardBatchKernel(NormBackwardArguments<T> args) {
   C bias_sums[centered ? kPerLane : 1][N] = {};
   SIMT_UNROLL
   for (int v = 0; v < kPerLane; ++v) {
-    if (lane + v * size < vectors)
-      args.weight.template Read<N>(static_cast<std::int64_t>(lane + v * size) * N, w[v]);
+    if (Batch::At(v) < hidden) args.weight.template Read<N>(Batch::At(v), w[v]);
   }
 
-  // Rows in turn use one half of `parts` and the other one, so that one barrier is enough.
+  SIMT_SHARED(Pair<C>, parts, kIsGroup ? 1 : 2 * kRows * kGroups);
+  // Batches in turn use one half of `parts` and the other one, so that one barrier is enough.
   int half = 0;
-  for (std::int64_t first = BlockIndex() * kRows; first < args.rows;
-       first += GridSize() * kRows, half ^= 1) {
-    Packed<T, N> xs[kRows][kPerLane];
-    Packed<T, N> gs[kRows][kPerLane];
-    Packed<T, N> direct[kRows][kPerLane];
-    GradientRow<T, N, centered> rows[kRows] = {};
-    SIMT_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      const std::int64_t row = first + r;
-      if (row >= args.rows) continue;
-      SIMT_UNROLL
-      for (int v = 0; v < kPerLane; ++v) {
-        if (lane + v * size >= vectors) continue;
-        const std::int64_t i = row * hidden + static_cast<std::int64_t>(lane + v * size) * N;
-        xs[r][v] = Packed<T, N>::Of(args.x + i);
-        gs[r][v] = Packed<T, N>::Of(args.grad_y + i);
-        if (args.grad_sum != nullptr) direct[r][v] = Packed<T, N>::Of(args.grad_sum + i);
-      }
-      rows[r] = {centered ? Load(args.mean + row) : C(0), Load(args.rstd + row)};
-    }
+  const std::int64_t step = Team::Count() * kRows;
+  Batch batch = Batch::Of(args, Team::First() * kRows);
+  for (std::int64_t first = Team::First() * kRows; first < args.rows; first += step, half ^= 1) {
+    const Batch next = Batch::Of(args, first + step);
+    Pair<C> means[kRows];
     SIMT_UNROLL
     for (int r = 0; r < kRows; ++r) {
       Pair<C> sums{0, 0};
       SIMT_UNROLL
       for (int v = 0; v < kPerLane; ++v) {
-        const Vec<T, N> x = xs[r][v].Unpack();
-        const Vec<T, N> grad_y = gs[r][v].Unpack();
-        rows[r].AddTo(sums, w[v], x, grad_y);
+        const Vec<T, N> x = batch.x[r][v].Unpack();
+        const Vec<T, N> grad_y = batch.grad_y[r][v].Unpack();
+        batch.rows[r].AddTo(sums, w[v], x, grad_y);
         for (int k = 0; k < N; ++k) {
-          weight_sums[v][k] += ToCompute(grad_y[k]) * rows[r].Normalized(x[k]);
+          weight_sums[v][k] += ToCompute(grad_y[k]) * batch.rows[r].Normalized(x[k]);
           if constexpr (centered) bias_sums[v][k] += ToCompute(grad_y[k]);
         }
       }
-      sums = ReduceGroup<kGroupWidth>(sums, AddPairs{});
-      if (GroupLane<kGroupWidth>() == 0)
-        parts[(half * kRows + r) * kGroups + lane / kGroupWidth] = sums;
+      means[r] = ReduceGroup<kGroupWidth>(sums, AddPairs{});
     }
-    SyncBlock();
+    if constexpr (!kIsGroup) {
+      SIMT_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        if (GroupLane<kGroupWidth>() == 0)
+          parts[(half * kRows + r) * kGroups + ThreadIndex() / kGroupWidth] = means[r];
+      }
+      SyncBlock();
+      SIMT_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        means[r] = {0, 0};
+        for (int group = 0; group < BlockSize() / kGroupWidth; ++group) {
+          const Pair<C> part = parts[(half * kRows + r) * kGroups + group];
+          means[r] = AddPairs{}(means[r], part);
+        }
+      }
+    }
     SIMT_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      Pair<C> means{0, 0};
-      for (int group = 0; group < size / kGroupWidth; ++group) {
-        const Pair<C> part = parts[(half * kRows + r) * kGroups + group];
-        means = AddPairs{}(means, part);
-      }
-      means = {means.g * share, means.g_n * share};
       const std::int64_t row = first + r;
       if (row >= args.rows) continue;
+      const Pair<C> mean{means[r].g * share, means[r].g_n * share};
       SIMT_UNROLL
       for (int v = 0; v < kPerLane; ++v) {
-        if (lane + v * size >= vectors) continue;
-        const std::int64_t i = row * hidden + static_cast<std::int64_t>(lane + v * size) * N;
-        Store(args.grad_x + i, rows[r].GradX(means, w[v], xs[r][v].Unpack(), gs[r][v].Unpack(),
-                                             direct[r][v].Unpack()));
+        if (Batch::At(v) >= hidden) continue;
+        Store(args.grad_x + row * hidden + Batch::At(v),
+              batch.rows[r].GradX(mean, w[v], batch.x[r][v].Unpack(), batch.grad_y[r][v].Unpack(),
+                                  batch.direct[r][v].Unpack()));
       }
     }
+    batch = next;
   }
 
   if (args.partials == nullptr) return;
+  if constexpr (kIsGroup) {
+    SIMT_SHARED(C, shared, GroupTeam::kLanes * kPerLane * N);
+    SumOverGroups(shared, weight_sums);
+    if constexpr (centered) SumOverGroups(shared, bias_sums);
+    if (GroupTeam::InBlock() < GroupTeam::PerBlock() - 1) return;
+  }
   C* const partials = args.partials + BlockIndex() * (centered ? 2 * hidden : hidden);
   SIMT_UNROLL
   for (int v = 0; v < kPerLane; ++v) {
-    if (lane + v * size >= vectors) continue;
-    const std::int64_t i = static_cast<std::int64_t>(lane + v * size) * N;
-    StoreSums(partials + i, weight_sums[v]);
-    if constexpr (centered) StoreSums(partials + hidden + i, bias_sums[v]);
+    if (Batch::At(v) >= hidden) continue;
+    StoreSums(partials + Batch::At(v), weight_sums[v]);
+    if constexpr (centered) StoreSums(partials + hidden + Batch::At(v), bias_sums[v]);
   }
 }
 

@@ -8,8 +8,8 @@ namespace {
 /// A block sums this many columns; for each, kSlices lanes sum every kSlices-th part, and read
 /// kBatch of these before they add the first.
 constexpr int kColumns = 32;
-constexpr int kSlices = 16;
-constexpr int kBatch = 8;
+constexpr int kSlices = 32;
+constexpr int kBatch = 12;
 
 template <typename C, typename W>
 SIMT_KERNEL void SumPartsKernel(W* grad_weight, W* grad_bias, const C* partials, std::int64_t parts,
