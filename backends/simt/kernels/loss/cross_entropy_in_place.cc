@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "backends/simt/kernels/loss/logits_gradient.h"
+#include "backends/simt/packed.h"
 
 namespace infini_train::simt {
 namespace {
@@ -30,23 +31,47 @@ SIMT_DEVICE void ForEachBatch(const T* row, std::int64_t begin, std::int64_t end
   }
 }
 
-/// Takes vectors into statistics and, below `limit`, into shared memory.
 template <typename T, int N>
-struct TakeAndKeep {
+struct TakeStatistics {
   StatisticsOfRow<T>& statistics;
-  const Shared<T>& kept;
-  std::int64_t limit;
 
   template <int kCount>
-  SIMT_DEVICE void operator()(std::int64_t v, const Vec<T, N> (&x)[kCount]) {
-    SIMT_UNROLL
-    for (int k = 0; k < kCount; ++k) {
-      const std::int64_t at = v + k * BlockSize();
-      if (at < limit) kept.Store(at * N, x[k]);
-    }
+  SIMT_DEVICE void operator()(std::int64_t, const Vec<T, N> (&x)[kCount]) {
     statistics.Take(x);
   }
 };
+
+/// Takes the first `count` vectors of a row into statistics, and keeps them in shared memory. All
+/// of a lane's exponentials wait for its last read, so that reads follow each other closely:
+/// another block computes meanwhile.
+template <int N, typename T>
+SIMT_DEVICE void TakeAndKeep(StatisticsOfRow<T>& statistics, const Shared<T>& kept, const T* row,
+                             int count) {
+  constexpr int kReads = 8;
+  const int size = BlockSize();
+  ComputeType<T> largest = statistics.value.largest;
+  for (int v = ThreadIndex(); v < count; v += kReads * size) {
+    Packed<T, N> x[kReads];
+    SIMT_UNROLL
+    for (int j = 0; j < kReads; ++j) {
+      if (v + j * size < count)
+        x[j] = Packed<T, N>::Of(row + static_cast<std::int64_t>(v + j * size) * N);
+    }
+    SIMT_UNROLL
+    for (int j = 0; j < kReads; ++j) {
+      if (v + j * size >= count) continue;
+      const Vec<T, N> elements = x[j].Unpack();
+      kept.Store((v + j * size) * N, elements);
+      for (int k = 0; k < N; ++k)
+        largest = MaxNumber(largest, ToCompute(elements[k]));
+    }
+  }
+  statistics.Raise(largest);
+  for (int v = ThreadIndex(); v < count; v += size) {
+    const Vec<T, N> x[1] = {kept.template Load<N>(v * N)};
+    statistics.Add(x);
+  }
+}
 
 template <typename T, int N>
 struct WriteGradient {
@@ -87,13 +112,14 @@ SIMT_KERNEL void CrossEntropyInPlaceKernel(ComputeType<T>* losses, T* logits, co
     }
     const C target_logit = ToCompute(Load(row + target));
     const std::int64_t vectors = classes / N;
-    const std::int64_t in_shared = kept_vectors < vectors ? kept_vectors : vectors;
+    const auto in_shared = static_cast<int>(kept_vectors < vectors ? kept_vectors : vectors);
     const std::int64_t lane = ThreadIndex();
     const std::int64_t tail = vectors * N + lane;
 
     StatisticsOfRow<T> statistics{row, SoftmaxStatistics<C>::OfNothing()};
-    TakeAndKeep<T, N> take{statistics, kept, in_shared};
-    ForEachBatch<N>(row, 0, vectors, take);
+    TakeStatistics<T, N> take{statistics};
+    ForEachBatch<N>(row, in_shared, vectors, take);
+    TakeAndKeep<N>(statistics, kept, row, in_shared);
     if (tail < classes) statistics.template Visit<1>(tail);
     const SoftmaxStatistics<C> total =
         ReduceBlock(statistics.value, MergeStatistics{}, SoftmaxStatistics<C>::OfNothing());
@@ -105,7 +131,7 @@ SIMT_KERNEL void CrossEntropyInPlaceKernel(ComputeType<T>* losses, T* logits, co
     const LogitsGradient<T> gradient(shift + log_sum, scale, target);
     WriteGradient<T, N> write{row, gradient};
     ForEachBatch<N>(row, in_shared, vectors, write);
-    for (std::int64_t v = lane; v < in_shared; v += BlockSize()) {
+    for (int v = ThreadIndex(); v < in_shared; v += BlockSize()) {
       const Vec<T, N> x[1] = {kept.template Load<N>(v * N)};
       write(v, x);
     }

@@ -85,10 +85,21 @@ struct StatisticsOfRow {
       for (int k = 0; k < M; ++k)
         largest = MaxNumber(largest, ToCompute(x[v][k]));
     }
+    Raise(largest);
+    Add(x);
+  }
+
+  /// Makes `largest` the largest element, if it is.
+  SIMT_DEVICE void Raise(C largest) {
     if (largest > value.largest) {
       value.sum *= Exp(value.largest - largest);
       value.largest = largest;
     }
+  }
+
+  /// Takes elements none of which is above the largest one.
+  template <int M, int kCount>
+  SIMT_DEVICE void Add(const Vec<T, M> (&x)[kCount]) {
     const ShiftedExponential<T> exponential(value.Shift());
     C sum = 0;
     SIMT_UNROLL
