@@ -99,13 +99,14 @@ inline ReduceLoop PlanReduction(const Tensor& out, const Tensor& x, const Dims& 
         std::bit_ceil(static_cast<std::uint64_t>(std::min<std::int64_t>(slots, 32))));
     loop.lanes = std::min(loop.lanes, kReduceBlock / neighbours);
   }
-  // Pieces to fill a device, each long enough to be worth a block.
-  constexpr std::int64_t kBlocks = 512;
+  // Pieces to fill a device, each long enough to be worth a block: as many as have room at a time.
+  const std::int64_t most_blocks = loop.wide > 1 ? 384 : 512;
   const std::int64_t blocks =
       std::max<std::int64_t>(1, (slots + loop.results_per_block() - 1) / loop.results_per_block());
   const std::int64_t unit = loop.lanes * taken;
   const std::int64_t longest = (count + 8 * unit - 1) / (8 * unit);
-  loop.pieces = std::clamp<std::int64_t>(kBlocks / blocks, 1, std::max<std::int64_t>(longest, 1));
+  loop.pieces =
+      std::clamp<std::int64_t>(most_blocks / blocks, 1, std::max<std::int64_t>(longest, 1));
   loop.piece =
       std::max<std::int64_t>(1, (count + loop.pieces * unit - 1) / (loop.pieces * unit)) * unit;
   loop.pieces = std::max<std::int64_t>(1, (count + loop.piece - 1) / loop.piece);
@@ -239,33 +240,27 @@ SIMT_KERNEL void ReduceWideColumnsKernel(ReduceLoop loop, Reducer reducer,
     if (exists) loop.kept.Locate((first + slot) * N, offsets);
     const T* x =
         static_cast<const T*>(loop.x) + offsets[0] + (begin + lane) * loop.reduced.strides[0][0];
-    for (std::int64_t i = begin + lane; exists && i < end;) {
+    const int chain_rows = kChain * lanes;
+    for (std::int64_t i = begin + lane; exists && i < end; i += chain_rows) {
       typename Reducer::Partial chain[N];
       for (int k = 0; k < N; ++k)
         chain[k] = reducer.Empty();
-      for (int taken = 0; taken < kChain && i < end;) {
-        if (i + (kBatch - 1) * lanes < end) {
-          Packed<T, N> rows[kBatch];
-          SIMT_UNROLL
-          for (int j = 0; j < kBatch; ++j)
-            rows[j] = Packed<T, N>::Of(x + j * step);
-          SIMT_UNROLL
-          for (int j = 0; j < kBatch; ++j) {
-            const Vec<T, N> values = rows[j].Unpack();
-            for (int k = 0; k < N; ++k)
-              chain[k] = reducer.Take(chain[k], values[k], i + j * lanes);
-          }
-          taken += kBatch;
-          i += kBatch * lanes;
-          x += kBatch * step;
-        } else {
-          const Vec<T, N> values = Load<N>(x);
-          for (int k = 0; k < N; ++k)
-            chain[k] = reducer.Take(chain[k], values[k], i);
-          ++taken;
-          i += lanes;
-          x += step;
+      const int left = end - i < chain_rows ? static_cast<int>(end - i) : chain_rows;
+      for (int taken = 0; taken < left; taken += kBatch * lanes) {
+        // Each row's uses are under a condition of their own, which keeps all reads before them.
+        Packed<T, N> rows[kBatch];
+        SIMT_UNROLL
+        for (int j = 0; j < kBatch; ++j) {
+          if (taken + j * lanes < left) rows[j] = Packed<T, N>::Of(x + j * step);
         }
+        SIMT_UNROLL
+        for (int j = 0; j < kBatch; ++j) {
+          if (taken + j * lanes >= left) continue;
+          const Vec<T, N> values = rows[j].Unpack();
+          for (int k = 0; k < N; ++k)
+            chain[k] = reducer.Take(chain[k], values[k], i + taken + j * lanes);
+        }
+        x += kBatch * step;
       }
       for (int k = 0; k < N; ++k) {
         const Accumulator total = totals[k * kReduceBlock + self];
