@@ -10,6 +10,9 @@
 namespace infini_train {
 namespace {
 
+/// Distance of rows of scales, so that each lies at a multiple of 16 bytes.
+constexpr std::int64_t kScaleStride = 4;
+
 constexpr auto kTensorsPerLinear = static_cast<std::int64_t>(std::size(Fp8LinearState::kFormats));
 
 Tensor Filled(const Dims& shape, Scalar value, Device device) {
@@ -26,8 +29,8 @@ void Fp8Scales::Rows::Update() {
 
 Fp8Scales::Fp8Scales(const std::vector<Fp8Format>& formats, Device device) {
   const auto count = static_cast<std::int64_t>(formats.size());
-  all_ = {Filled({count, 2}, 1, device), Filled({count}, 0, device),
-          Filled({count, kHistoryLength}, 0, device),
+  all_ = {raw::Narrow(Filled({count, kScaleStride}, 1, device), 1, 0, 2),
+          Filled({count}, 0, device), Filled({count, kHistoryLength}, 0, device),
           Tensor::Empty({count}, DataType::kFloat32, device)};
   for (std::int64_t i = 0; i < count; ++i) {
     Rows rows = {raw::Narrow(all_.scales, 0, i, 1), raw::Narrow(all_.amax, 0, i, 1),

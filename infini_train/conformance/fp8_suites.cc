@@ -15,7 +15,7 @@ double OneStep(const Dims&) {
 }
 
 Tensor ScaleOf(Trial& trial, double scale) {
-  return trial.FixedValues({2}, DataType::kFloat32, {scale, 1 / scale});
+  return trial.FixedValues({2}, DataType::kFloat32, {1 / scale, scale});
 }
 
 /// Codes of numbers between -8 and 8.

@@ -189,8 +189,9 @@
      "a's dtype or float32.",                                                                      \
      Tensor& out, Tensor& row_sums, const Tensor& a, const Tensor& b, bool accumulate)
 
-// FP8 with per-tensor scaling. A scale is float32 [2]: a power of two from 2^-100 to 2^100 that the
-// numbers are multiplied by, and its inverse. Contiguous. The numbers that are quantised are of a
+// FP8 with per-tensor scaling. A scale is float32 [2]: the inverse of a power of two from 2^-100 to
+// 2^100, and that power, which the numbers are multiplied by; libraries read the inverse where it
+// lies, at a multiple of 16 bytes. Contiguous but for rows of scales. The numbers that are quantised are of a
 // floating dtype; out [M, K] and transposed [K, M] (uint8) get their product with the scale, rounded
 // to even to the format, larger ones to its largest, NaN kept; amax (float32 []) becomes the larger
 // of amax and their magnitudes, NaN if one is; column_sums [K] (their dtype or float32) gets the
@@ -213,9 +214,9 @@
      Fp8Format b_format, const Tensor& b_scale, const Tensor& bias, bool accumulate)               \
   OP(Fp8UpdateScales,                                                                              \
      "Delayed scaling: each row of history [T, H] moves by one and takes amax [T] (0 where that "  \
-     "is not finite), which becomes 0; row t of scales [T, 2] becomes the largest power of two "   \
-     "that brings 2 max of the row to at most largest [T], and its inverse, and stays where the "  \
-     "max is 0. All float32.",                                                                     \
+     "is not finite), which becomes 0; row t of scales [T, 2] becomes the scale of the largest "   \
+     "power of two that brings 2 max of the row to at most largest [T], and stays where the max "  \
+     "is 0. All float32.",                                                                         \
      Tensor& scales, Tensor& amax, Tensor& history, const Tensor& largest)
 
 // x, out, grads: [rows, hidden] contiguous. weight, bias [hidden] of x's dtype or float32;

@@ -43,7 +43,7 @@ double NumberOf(Fp8Format format, double code) {
 class Fp8OpTest : public DeviceTest {
  protected:
   static Tensor Scale(double scale) {
-    return MakeTensor(device(), DataType::kFloat32, {2}, {scale, 1 / scale});
+    return MakeTensor(device(), DataType::kFloat32, {2}, {1 / scale, scale});
   }
   static Tensor Codes(const Dims& shape, Fp8Format format, std::uint64_t seed,
                       Layout layout = Layout::kContiguous) {
@@ -273,7 +273,7 @@ TEST_P(Fp8OpTest, GemmOfEveryPairOfFormats) {
 TEST_P(Fp8OpTest, ScalesFollowTheLargestOfTheHistory) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  Tensor scales = MakeTensor(device(), DataType::kFloat32, {4, 2}, {1, 1, 1, 1, 8, 0.125, 1, 1});
+  Tensor scales = MakeTensor(device(), DataType::kFloat32, {4, 2}, {1, 1, 1, 1, 0.125, 8, 1, 1});
   Tensor amax = MakeTensor(device(), DataType::kFloat32, {4}, {3, 1000, 0, kNan});
   Tensor history =
       MakeTensor(device(), DataType::kFloat32, {4, 3}, {7, 1, 9, 2, 3, 4, 0, 0, 5, 1, 2, 3});
@@ -281,12 +281,12 @@ TEST_P(Fp8OpTest, ScalesFollowTheLargestOfTheHistory) {
   Call<op::Fp8UpdateScales>(scales, amax, history, largest);
   ExpectEqual(history, {3, 7, 1, 1000, 2, 3, 0, 0, 0, 0, 1, 2});
   ExpectEqual(amax, {0, 0, 0, 0});
-  ExpectEqual(scales, {32, 1. / 32, 16, 1. / 16, 8, 0.125, 64, 1. / 64});
+  ExpectEqual(scales, {1. / 32, 32, 1. / 16, 16, 0.125, 8, 1. / 64, 64});
 
   amax = MakeTensor(device(), DataType::kFloat32, {4}, {1, 1, kInfinity, 1});
   Call<op::Fp8UpdateScales>(scales, amax, history, largest);
   ExpectEqual(history, {1, 3, 7, 1, 1000, 2, 0, 0, 0, 1, 0, 1});
-  ExpectEqual(scales, {32, 1. / 32, 16, 1. / 16, 8, 0.125, 128, 1. / 128});
+  ExpectEqual(scales, {1. / 32, 32, 1. / 16, 16, 0.125, 8, 1. / 128, 128});
 }
 
 // As many as a model has, and a row on its own.
@@ -306,8 +306,8 @@ TEST_P(Fp8OpTest, ScalesOfManyTensors) {
     for (std::int64_t i = 0; i < kLength - 1; ++i)
       most = std::fmax(most, rows[t * kLength + i]);
     const double scale = std::exp2(std::floor(std::log2(448 / (2 * most))));
-    expected.push_back(scale);
     expected.push_back(1 / scale);
+    expected.push_back(scale);
   }
   Call<op::Fp8UpdateScales>(scales, amax, history, largest);
   ExpectEqual(scales, expected);

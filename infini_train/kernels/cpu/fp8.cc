@@ -104,7 +104,7 @@ void Fp8Quantize(const KernelContext&, Tensor& out, Tensor& transposed, Tensor& 
     using T = typename decltype(tag)::type;
     DispatchFp8(format, [&](auto format_tag) {
       using F = typename decltype(format_tag)::type;
-      Quantize<T, F>(out, transposed, amax, x, *scale.data<float>());
+      Quantize<T, F>(out, transposed, amax, x, scale.data<float>()[1]);
     });
     if (!column_sums.defined()) return;
     if (column_sums.dtype() == x.dtype()) {
@@ -138,7 +138,7 @@ Tensor Dequantize(const Tensor& codes, Fp8Format format, const Tensor& scale) {
   Tensor numbers = Tensor::Empty(codes.shape(), DataType::kBFloat16);
   const std::uint8_t* from = codes.data<std::uint8_t>();
   BFloat16* to = numbers.data<BFloat16>();
-  const float inverse = scale.data<float>()[1];
+  const float inverse = scale.data<float>()[0];
   DispatchFp8(format, [&](auto tag) {
     using F = typename decltype(tag)::type;
     ParallelFor(0, codes.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -174,9 +174,9 @@ void Fp8UpdateScales(const KernelContext&, Tensor& scales, Tensor& amax, Tensor&
     newest = 0.0f;
     const float most = *std::max_element(row, row + length);
     if (most == 0.0f) continue;
-    float* scale = scales.data<float>() + 2 * t;
-    scale[0] = DelayedScale(largest.data<float>()[t], most);
-    scale[1] = 1.0f / scale[0];
+    float* scale = scales.data<float>() + t * scales.strides()[0];
+    scale[1] = DelayedScale(largest.data<float>()[t], most);
+    scale[0] = 1.0f / scale[1];
   }
 }
 

@@ -40,7 +40,8 @@ std::optional<GemmProblem> Describe(Tensor& out, const Tensor& a, Fp8Format a_fo
   // The library rounds to a half type between the bias and the former out.
   const bool rounds_twice = accumulate && bias.defined() && SizeOf(out.dtype()) == 2;
   if (depth == 0 || depth % kAlignment != 0 || columns % kAlignment != 0 || rounds_twice ||
-      !is_aligned(a) || !is_aligned(b) || !is_aligned(out)) {
+      !is_aligned(a) || !is_aligned(b) || !is_aligned(out) || !is_aligned(a_scale) ||
+      !is_aligned(b_scale)) {
     return std::nullopt;
   }
   GemmProblem problem;
@@ -48,9 +49,9 @@ std::optional<GemmProblem> Describe(Tensor& out, const Tensor& a, Fp8Format a_fo
   problem.second = Operand(a, a_format, false);
   problem.out = {out.raw_data(), cuda::TypeOf(out.dtype()), columns, rows, columns, 0, true};
   problem.accumulate = accumulate;
-  // Factors that give back the numbers: the inverses of the scales.
-  problem.first_scale = b_scale.data<float>() + 1;
-  problem.second_scale = a_scale.data<float>() + 1;
+  // Factors that give back the numbers: the inverses.
+  problem.first_scale = b_scale.data<float>();
+  problem.second_scale = a_scale.data<float>();
   // Forwards. Gradients need the sums' full width.
   problem.fast_accumulation = a_format == Fp8Format::kE4M3 && b_format == Fp8Format::kE4M3;
   if (bias.defined()) {

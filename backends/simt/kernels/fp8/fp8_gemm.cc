@@ -11,7 +11,7 @@ namespace {
 template <typename F, int kWidth>
 SIMT_KERNEL void DequantizeKernel(BFloat16* out, const std::uint8_t* codes, const float* scale,
                                   std::int64_t n) {
-  const float inverse = Load(scale + 1);
+  const float inverse = Load(scale);
   for (std::int64_t i = GlobalThreadIndex() * kWidth; i < n; i += GlobalThreadCount() * kWidth) {
     const auto piece = Load<kWidth>(codes + i);
     Vec<BFloat16, kWidth> numbers;

@@ -80,7 +80,7 @@ SIMT_KERNEL void QuantizeKernel(QuantizeProblem<T> problem, Make make) {
   SIMT_SHARED(C, group_sums, kGroups * kTileColumns);
   const int across = ThreadIndex() % kLanesAcross;
   const int down = ThreadIndex() / kLanesAcross;
-  const float scale = Load(problem.scale);
+  const float scale = Load(problem.scale + 1);
   // Numbers without their sign order like their bits, with NaN above all.
   std::int32_t largest = 0;
   const std::int64_t tiles_across = (problem.columns + kTileColumns - 1) / kTileColumns;

@@ -9,8 +9,9 @@
 namespace infini_train::simt {
 namespace {
 
-SIMT_KERNEL void UpdateScalesKernel(float* scales, float* amax, float* history,
-                                    const float* largest, std::int64_t count, std::int64_t length) {
+SIMT_KERNEL void UpdateScalesKernel(float* scales, std::int64_t scale_stride, float* amax,
+                                    float* history, const float* largest, std::int64_t count,
+                                    std::int64_t length) {
   for (std::int64_t t = GlobalThreadIndex(); t < count; t += GlobalThreadCount()) {
     float next = Load(amax + t);
     if (!(next <= std::numeric_limits<float>::max())) next = 0.0f;
@@ -24,16 +25,16 @@ SIMT_KERNEL void UpdateScalesKernel(float* scales, float* amax, float* history,
     }
     if (most == 0.0f) continue;
     const float scale = DelayedScale(Load(largest + t), most);
-    Store(scales + 2 * t, scale);
-    Store(scales + 2 * t + 1, 1.0f / scale);
+    Store(scales + scale_stride * t, 1.0f / scale);
+    Store(scales + scale_stride * t + 1, scale);
   }
 }
 
 void Fp8UpdateScales(const Context& context, Tensor& scales, Tensor& amax, Tensor& history,
                      const Tensor& largest) {
   Launch(context, Linear(history.size(0), 1, 64), &UpdateScalesKernel, scales.data<float>(),
-         amax.data<float>(), history.data<float>(), largest.data<float>(), history.size(0),
-         history.size(1));
+         scales.strides()[0], amax.data<float>(), history.data<float>(), largest.data<float>(),
+         history.size(0), history.size(1));
 }
 
 }  // namespace
