@@ -73,7 +73,8 @@ Measured InputGradientGelu(const Layer& layer, Device device, bool fused) {
   Tensor dx = Tensor::EmptyLike(o.x);
   const double bytes = Bytes({o.grad, o.weight, o.x, dx});
   if (fused) {
-    return {[=]() mutable { Call<op::GemmGeluBackward>(dx, o.grad, o.weight, o.x); }, o.flops,
+    Tensor sums = Tensor::Empty({dx.size(1)}, dx.dtype(), device);
+    return {[=]() mutable { Call<op::GemmGeluBackward>(dx, sums, o.grad, o.weight, o.x); }, o.flops,
             bytes};
   }
   return {[=]() mutable {

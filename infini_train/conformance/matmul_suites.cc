@@ -47,8 +47,9 @@ std::function<void()> GemmGeluBackwardCall(Trial& trial, const Dims& shape) {
   const Tensor b = trial.Input({k, n});
   const Tensor pre = trial.Input({m, n}, -4, 4);
   Tensor out = trial.Output({m, n});
-  trial.SetMagnitude(std::sqrt(static_cast<double>(k)));
-  return [=]() mutable { Call<op::GemmGeluBackward>(out, a, b, pre); };
+  Tensor column_sums = trial.Output({n});
+  trial.SetMagnitude(std::sqrt(static_cast<double>(k * m)));
+  return [=]() mutable { Call<op::GemmGeluBackward>(out, column_sums, a, b, pre); };
 }
 
 /// A weight's gradient, float32 or wider, from transposed gradients and activations.

@@ -30,9 +30,11 @@ void ComposeGemmGelu(Tensor& out, Tensor& pre, const Tensor& a, const Tensor& b,
   Call<op::Gelu>(out, pre, true);
 }
 
-void ComposeGemmGeluBackward(Tensor& out, const Tensor& a, const Tensor& b, const Tensor& pre) {
+void ComposeGemmGeluBackward(Tensor& out, Tensor& column_sums, const Tensor& a, const Tensor& b,
+                             const Tensor& pre) {
   Call<op::Gemm>(out, a, b, Tensor(), false);
   Call<op::GeluBackward>(out, out, pre, true);
+  ColumnSums(column_sums, out);
 }
 
 void ComposeGemmRowSums(Tensor& out, Tensor& row_sums, const Tensor& a, const Tensor& b,
@@ -45,6 +47,13 @@ void RowSums(Tensor& row_sums, const Tensor& a) {
   Tensor column =
       row_sums.AsStrided({row_sums.numel(), 1}, {row_sums.strides()[0], 1}, row_sums.offset());
   Call<op::Sum>(column, a, Dims{1});
+}
+
+void ColumnSums(Tensor& column_sums, const Tensor& a) {
+  if (!column_sums.defined()) return;
+  Tensor row = column_sums.AsStrided({1, column_sums.numel()}, {1, column_sums.strides()[0]},
+                                     column_sums.offset());
+  Call<op::Sum>(row, a, Dims{0});
 }
 
 bool MultipliesInFloat64(DataType dtype) noexcept {

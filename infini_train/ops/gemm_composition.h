@@ -10,13 +10,15 @@ namespace infini_train {
 /// The fused products of op_list.h by the plain ops that define them.
 INFINI_TRAIN_API void ComposeGemmGelu(Tensor& out, Tensor& pre, const Tensor& a, const Tensor& b,
                                       const Tensor& bias);
-INFINI_TRAIN_API void ComposeGemmGeluBackward(Tensor& out, const Tensor& a, const Tensor& b,
-                                              const Tensor& pre);
+INFINI_TRAIN_API void ComposeGemmGeluBackward(Tensor& out, Tensor& column_sums, const Tensor& a,
+                                              const Tensor& b, const Tensor& pre);
 INFINI_TRAIN_API void ComposeGemmRowSums(Tensor& out, Tensor& row_sums, const Tensor& a,
                                          const Tensor& b, bool accumulate);
 
 /// The sums of the rows of a [M, K] alone; row_sums [M] may be float32 where a is narrower.
 INFINI_TRAIN_API void RowSums(Tensor& row_sums, const Tensor& a);
+/// The sums of the columns of a [M, N] alone; nothing where column_sums [N] is undefined.
+INFINI_TRAIN_API void ColumnSums(Tensor& column_sums, const Tensor& a);
 
 /// Whether the policy (matmul_precision.h) asks for float64 where the operands are of `dtype`.
 INFINI_TRAIN_API bool MultipliesInFloat64(DataType dtype) noexcept;

@@ -58,10 +58,9 @@ double FlopsOf(OpId id, const OpArguments& arguments) {
     case OpId::kFp8Gemm:
       return ProductFlops(tensor(0), tensor(1));
     case OpId::kGemmGelu:
+    case OpId::kGemmGeluBackward:
     case OpId::kGemmRowSums:
       return ProductFlops(tensor(0), tensor(2));
-    case OpId::kGemmGeluBackward:
-      return ProductFlops(tensor(0), tensor(1));
     case OpId::kAttention:
       return AttentionFlops(tensor(2), tensor(3), *arguments.attention);
     case OpId::kAttentionBackward:

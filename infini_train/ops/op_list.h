@@ -180,9 +180,11 @@
      "approximation. Layouts as Gemm's; out and pre contiguous; one floating dtype.",              \
      Tensor& out, Tensor& pre, const Tensor& a, const Tensor& b, const Tensor& bias)               \
   OP(GemmGeluBackward,                                                                             \
-     "out [M, N] = (a [M, K] @ b [K, N]) * gelu'(pre [M, N]), of the tanh approximation. Layouts " \
-     "as Gemm's; out and pre contiguous; one floating dtype.",                                     \
-     Tensor& out, const Tensor& a, const Tensor& b, const Tensor& pre)                             \
+     "out [M, N] = (a [M, K] @ b [K, N]) * gelu'(pre [M, N]), of the tanh approximation, and "     \
+     "column_sums [N] (optional; out's dtype) = sums of out's columns: the gradients of what GELU "\
+     "was applied to and of its bias. Layouts as Gemm's; out and pre contiguous; one floating "    \
+     "dtype.",                                                                                     \
+     Tensor& out, Tensor& column_sums, const Tensor& a, const Tensor& b, const Tensor& pre)        \
   OP(GemmRowSums,                                                                                  \
      "out = a [M, K] @ b [K, N], plus the former out where accumulate, and row_sums [M] = sums "   \
      "of a's rows: a weight's gradient with the bias's. Layouts and dtypes as Gemm's; row_sums: "  \

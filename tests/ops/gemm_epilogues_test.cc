@@ -97,14 +97,28 @@ class GemmEpilogueTest : public DeviceTest {
     SCOPED_TRACE(ToString(c));
     const Tensor a = MakeA(c), b = MakeB(c);
     const Tensor pre = MakeTensor(device(), c.dtype, {c.m, c.n}, RandomValues(c.m * c.n, -5, 5, 3));
+    const std::vector<double> pre_values = ToDoubles(pre);
     Tensor out = MakeOutput(device(), c.dtype, {c.m, c.n});
-    Call<op::GemmGeluBackward>(out, a, b, pre);
+    Tensor column_sums = MakeOutput(device(), c.dtype, {c.n});
+    Call<op::GemmGeluBackward>(out, column_sums, a, b, pre);
     const Product product = Multiply(a, b, {}, {});
-    std::vector<double> expected = ToDoubles(pre);
+    std::vector<double> expected = pre_values;
     for (std::size_t i = 0; i < expected.size(); ++i)
       expected[i] = product.values[i] * GeluSlope(expected[i]);
     ExpectCloseBehindProduct(out, expected, c.k, product);
     ExpectGapsUntouched(out);
+    // Sums of what is stored or of what was before rounding.
+    std::vector<double> sums(static_cast<std::size_t>(c.n), 0);
+    std::vector<double> scales(sums.size(), 0);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      sums[i % sums.size()] += expected[i];
+      scales[i % sums.size()] += product.scales[i] * std::fabs(GeluSlope(pre_values[i]));
+    }
+    ExpectClose(column_sums, sums,
+                {.operations = static_cast<double>(c.k + c.m) + 2, .compute = c.dtype}, scales);
+    Tensor alone = MakeOutput(device(), c.dtype, {c.m, c.n}), none;
+    Call<op::GemmGeluBackward>(alone, none, a, b, pre);
+    ExpectCloseBehindProduct(alone, expected, c.k, product);
   }
 
   static void CheckRowSums(const Case& c, DataType output, DataType sums, Layout out_layout,
@@ -215,7 +229,8 @@ TEST_P(GemmEpilogueTest, FarFromZero) {
     Tensor out = MakeOutput(device(), dtype, {16, 16}), pre = MakeOutput(device(), dtype, {16, 16});
     Call<op::GemmGelu>(out, pre, a, b, Tensor());
     Tensor grad = MakeOutput(device(), dtype, {16, 16});
-    Call<op::GemmGeluBackward>(grad, a, b, pre);
+    Tensor none;
+    Call<op::GemmGeluBackward>(grad, none, a, b, pre);
     std::vector<double> product(256), positive(256);
     for (std::size_t i = 0; i < product.size(); ++i) {
       product[i] = i % 2 == 0 ? 64 : -64;
@@ -232,18 +247,20 @@ TEST_P(GemmEpilogueTest, SameBitsTwice) {
     const Tensor a = MakeTensor(device(), dtype, {136, 304}, RandomValues(136 * 304, -1, 1, 1));
     const Tensor b = MakeTensor(device(), dtype, {304, 208}, RandomValues(304 * 208, -1, 1, 2),
                                 Layout::kTransposed);
-    Tensor outs[2], pres[2], grads[2], products[2], sums[2];
+    Tensor outs[2], pres[2], grads[2], products[2], sums[2], column_sums[2];
     for (int i = 0; i < 2; ++i) {
       for (Tensor* tensor : {&outs[i], &pres[i], &grads[i], &products[i]})
         *tensor = MakeOutput(device(), dtype, {136, 208});
       sums[i] = MakeOutput(device(), dtype, {136});
       Call<op::GemmGelu>(outs[i], pres[i], a, b, Tensor());
-      Call<op::GemmGeluBackward>(grads[i], a, b, pres[i]);
+      column_sums[i] = MakeOutput(device(), dtype, {208});
+      Call<op::GemmGeluBackward>(grads[i], column_sums[i], a, b, pres[i]);
       Call<op::GemmRowSums>(products[i], sums[i], a, b, false);
     }
     test::ExpectSameBits(outs[0], outs[1]);
     test::ExpectSameBits(pres[0], pres[1]);
     test::ExpectSameBits(grads[0], grads[1]);
+    test::ExpectSameBits(column_sums[0], column_sums[1]);
     test::ExpectSameBits(products[0], products[1]);
     test::ExpectSameBits(sums[0], sums[1]);
   }

@@ -29,7 +29,7 @@ TEST(OpCost, ProductsReadTheirOperandsOnceAndTheOutputWhereTheyAddToIt) {
   EXPECT_EQ(added.flops, plain.flops);
   EXPECT_EQ(added.bytes, 4.0 * kMiB);
   EXPECT_EQ(Cost(OpId::kGemmGelu, out, out, a, b, Tensor()).flops, plain.flops);
-  EXPECT_EQ(Cost(OpId::kGemmGeluBackward, out, a, b, out).flops, plain.flops);
+  EXPECT_EQ(Cost(OpId::kGemmGeluBackward, out, Tensor(), a, b, out).flops, plain.flops);
   const Tensor sums = Make({512});
   EXPECT_EQ(Cost(OpId::kGemmRowSums, out, sums, a, b, false).flops, plain.flops);
   EXPECT_EQ(Cost(OpId::kGemmRowSums, out, sums, a, b, true).bytes, 4.0 * kMiB + 2048);

@@ -54,10 +54,16 @@ struct LinearParameters {
 };
 
 /// Sets the gradients of a weight and its bias, inputs `index` and `index + 1` of the function,
-/// from those of the rows of x @ weight^T: grad_out^T x and the columns' sums.
+/// from those of the rows of x @ weight^T: grad_out^T x and the columns' sums. `known_bias_grad`:
+/// these sums, where they are there already.
 void SetParameterGrads(BackwardContext& context, int index, const LinearParameters& parameters,
-                       const Tensor& grad_out, const SavedTensor& input) {
-  const bool needs_bias = context.NeedsGrad(index + 1);
+                       const Tensor& grad_out, const SavedTensor& input,
+                       Tensor known_bias_grad = {}) {
+  bool needs_bias = context.NeedsGrad(index + 1);
+  if (known_bias_grad.defined()) {
+    context.SetGrad(index + 1, raw::To(std::move(known_bias_grad), parameters.bias_dtype));
+    needs_bias = false;
+  }
   if (!context.NeedsGrad(index)) {
     if (needs_bias) context.SetGrad(index + 1, ColumnSum(grad_out, parameters.bias_dtype));
     return;
@@ -164,9 +170,13 @@ Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
              if (!context.NeedsGrad(0) && !context.NeedsGrad(1) && !context.NeedsGrad(2)) return;
              const Tensor pre_values = pre.Unpack();
              Tensor grad_pre = Tensor::EmptyLike(pre_values);
-             Call<op::GemmGeluBackward>(grad_pre, grad_out, GemmOperand(proj.weight.Unpack()),
-                                        pre_values);
-             SetParameterGrads(context, 1, fc, grad_pre, input);
+             Tensor fc_bias_grad =
+                 context.NeedsGrad(2)
+                     ? Tensor::Empty({grad_pre.size(1)}, grad_pre.dtype(), grad_pre.device())
+                     : Tensor();
+             Call<op::GemmGeluBackward>(grad_pre, fc_bias_grad, grad_out,
+                                        GemmOperand(proj.weight.Unpack()), pre_values);
+             SetParameterGrads(context, 1, fc, grad_pre, input, std::move(fc_bias_grad));
              if (context.NeedsGrad(0)) SetInputGrad(context, fc, grad_pre, x_shape, x_dtype);
            });
   }

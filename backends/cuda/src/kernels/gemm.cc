@@ -70,11 +70,28 @@ void GemmGelu(const Context& context, Tensor& out, Tensor& pre, const Tensor& a,
   if (!problem || !Multiply(context, *problem, std::ref(compose))) compose();
 }
 
-void GemmGeluBackward(const Context& context, Tensor& out, const Tensor& a, const Tensor& b,
-                      const Tensor& pre) {
-  const auto problem = WithAuxiliary(out, a, b, pre, CUBLASLT_EPILOGUE_DGELU);
-  const auto compose = [&] { ComposeGemmGeluBackward(out, a, b, pre); };
-  if (!problem || !Multiply(context, *problem, std::ref(compose))) compose();
+void GemmGeluBackward(const Context& context, Tensor& out, Tensor& column_sums, const Tensor& a,
+                      const Tensor& b, const Tensor& pre) {
+  auto problem = WithAuxiliary(out, a, b, pre, CUBLASLT_EPILOGUE_DGELU);
+  Tensor none;
+  if (!column_sums.defined()) {
+    const auto compose = [&] { ComposeGemmGeluBackward(out, none, a, b, pre); };
+    if (!problem || !Multiply(context, *problem, std::cref(compose))) compose();
+    return;
+  }
+  const auto compose = [&] {
+    GemmGeluBackward(context, out, none, a, b, pre);
+    ColumnSums(column_sums, out);
+  };
+  const bool fits = column_sums.dtype() == out.dtype() && column_sums.strides()[0] == 1 &&
+                    AlignmentOf(column_sums.raw_data()) >= cuda::kEpilogueAlignment;
+  if (problem && fits) {
+    problem->epilogue = CUBLASLT_EPILOGUE_DGELU_BGRAD;
+    problem->bias = column_sums.raw_data();
+    problem->bias_type = cuda::TypeOf(column_sums.dtype());
+    if (Multiply(context, *problem, std::cref(compose))) return;
+  }
+  compose();
 }
 
 /// Sums of a's rows are sums over the depth of the product, which cuBLASLt writes beside it in

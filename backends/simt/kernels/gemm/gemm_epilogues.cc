@@ -52,16 +52,17 @@ void GemmGelu(const Context& context, Tensor& out, Tensor& pre, const Tensor& a,
   });
 }
 
-void GemmGeluBackward(const Context& context, Tensor& out, const Tensor& a, const Tensor& b,
-                      const Tensor& pre) {
+void GemmGeluBackward(const Context& context, Tensor& out, Tensor& column_sums, const Tensor& a,
+                      const Tensor& b, const Tensor& pre) {
   if (MultipliesInFloat64(a.dtype())) {
-    ComposeGemmGeluBackward(out, a, b, pre);
+    ComposeGemmGeluBackward(out, column_sums, a, b, pre);
     return;
   }
   DispatchFloating("GemmGeluBackward", a.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     gemm::Run<T, T>(context, out, a, b, Tensor(), false, GeluSlopeEpilogue<T>{pre.data<T>()});
   });
+  ColumnSums(column_sums, out);
 }
 
 void GemmRowSums(const Context&, Tensor& out, Tensor& row_sums, const Tensor& a, const Tensor& b,

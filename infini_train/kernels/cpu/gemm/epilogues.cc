@@ -12,9 +12,9 @@ void GemmGelu(const KernelContext&, Tensor& out, Tensor& pre, const Tensor& a, c
   ComposeGemmGelu(out, pre, a, b, bias);
 }
 
-void GemmGeluBackward(const KernelContext&, Tensor& out, const Tensor& a, const Tensor& b,
-                      const Tensor& pre) {
-  ComposeGemmGeluBackward(out, a, b, pre);
+void GemmGeluBackward(const KernelContext&, Tensor& out, Tensor& column_sums, const Tensor& a,
+                      const Tensor& b, const Tensor& pre) {
+  ComposeGemmGeluBackward(out, column_sums, a, b, pre);
 }
 
 void GemmRowSums(const KernelContext&, Tensor& out, Tensor& row_sums, const Tensor& a,
