@@ -262,7 +262,8 @@ TEST_P(Fp8OpTest, GemmOfEveryPairOfFormats) {
               magnitudes.push_back(magnitude);
             }
             Call<op::Fp8Gemm>(out, a, a_format, Scale(4), b, b_format, Scale(0.5), bias, extra);
-            ExpectClose(out, expected, {.operations = static_cast<double>(k) + 2}, magnitudes);
+            // Chips keep 13 bits and more of a sum of such products.
+            ExpectClose(out, expected, {.operations = static_cast<double>(k) + 4096}, magnitudes);
           }
         }
       }

@@ -96,22 +96,11 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Tensor
         return static_cast<int>((all + kGroupWidth - 1) / kGroupWidth) * kGroupWidth;
       };
       const auto parts = [](int block) { return std::min(kMaxParts, kMaxPartLanes / block); };
-      if constexpr (N > 1 && sizeof(T) == 2) {
-        const auto launch_groups = [&](auto kernel, int groups, std::int64_t max_parts) {
-          launch(kernel, groups, groups * GroupTeam::kLanes, max_parts);
-        };
-        if (vectors > GroupTeam::kLanes && vectors <= 3 * GroupTeam::kLanes)
-          return launch_groups(&NormBackwardBatchKernel<GroupTeam, T, N, 3, 1, centered>, 3, 384);
-        if (vectors > GroupTeam::kLanes && vectors <= 4 * GroupTeam::kLanes)
-          return launch_groups(&NormBackwardBatchKernel<GroupTeam, T, N, 4, 1, centered>, 4, 256);
-      }
       if (vectors <= kMaxBatchLanes) {
-        launch(&NormBackwardBatchKernel<BlockTeam, T, N, 1, 2, centered>, 2, lanes(1),
-               parts(lanes(1)));
+        launch(&NormBackwardBatchKernel<T, N, 1, 2, centered>, 2, lanes(1), parts(lanes(1)));
       } else if (N > 1 && vectors <= 4 * kMaxBatchLanes) {
         if constexpr (N > 1)
-          launch(&NormBackwardBatchKernel<BlockTeam, T, N, 4, 1, centered>, 1, lanes(4),
-                 parts(lanes(4)));
+          launch(&NormBackwardBatchKernel<T, N, 4, 1, centered>, 1, lanes(4), parts(lanes(4)));
       } else {
         launch(&NormBackwardKernel<T, N, centered>, 1, kMaxRowLanes, kMaxParts);
       }

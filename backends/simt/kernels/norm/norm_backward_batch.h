@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "backends/simt/kernels/norm/norm_gradient.h"
 
@@ -10,9 +9,9 @@ namespace infini_train::simt {
 /// Lanes of a block of NormBackwardBatchKernel, which needs many registers.
 inline constexpr int kMaxBatchLanes = 256;
 
-/// What a lane of a team holds of kRows neighbouring rows, kPerLane vectors of each: zeros behind
+/// What a lane of a block holds of kRows neighbouring rows, kPerLane vectors of each: zeros behind
 /// the rows' ends and for rows that do not exist.
-template <typename Team, typename T, int N, int kPerLane, int kRows, bool centered>
+template <typename T, int N, int kPerLane, int kRows, bool centered>
 struct RowBatch {
   using C = ComputeType<T>;
   Packed<T, N> x[kRows][kPerLane];
@@ -22,7 +21,7 @@ struct RowBatch {
 
   /// The first element of the lane's vector v in a row.
   SIMT_DEVICE static std::int64_t At(int v) {
-    return static_cast<std::int64_t>(Team::Lane() + v * Team::Size()) * N;
+    return static_cast<std::int64_t>(ThreadIndex() + v * BlockSize()) * N;
   }
 
   SIMT_DEVICE static RowBatch Of(const NormBackwardArguments<T>& args, std::int64_t first) {
@@ -45,36 +44,14 @@ struct RowBatch {
   }
 };
 
-/// The columns' sums of a block's groups, which each hold kPerLane vectors of them, as the last
-/// group's: group by group, through `shared`. All lanes of the block must call it.
-template <int kPerLane, int N, typename C>
-SIMT_DEVICE void SumOverGroups(const Shared<C>& shared, C (&sums)[kPerLane][N]) {
-  const int last = GroupTeam::PerBlock() - 1;
-  for (int group = 0; group <= last; ++group) {
-    if (GroupTeam::InBlock() == group) {
-      SIMT_UNROLL
-      for (int v = 0; v < kPerLane; ++v) {
-        SIMT_UNROLL
-        for (int k = 0; k < N; ++k) {
-          const int at = (v * N + k) * GroupTeam::kLanes + GroupTeam::Lane();
-          if (group > 0) sums[v][k] += static_cast<C>(shared[at]);
-          if (group < last) shared[at] = sums[v][k];
-        }
-      }
-    }
-    SyncBlock();
-  }
-}
-
-/// Rows of at most kPerLane vectors for each lane of a team, which takes kRows of them at a time
+/// Rows of at most kPerLane vectors for each lane of a block, which takes kRows of them at a time
 /// and reads the next ones before it uses these, so that there is always something under way.
-/// Weights and the columns' sums stay in registers and nothing is read twice. A group's rows need
-/// no barrier, a block's one for kRows rows.
-template <typename Team, typename T, int N, int kPerLane, int kRows, bool centered>
+/// Weights and the columns' sums stay in registers, nothing is read twice, and kRows rows need one
+/// barrier.
+template <typename T, int N, int kPerLane, int kRows, bool centered>
 SIMT_KERNEL void NormBackwardBatchKernel(NormBackwardArguments<T> args) {
   using C = ComputeType<T>;
-  using Batch = RowBatch<Team, T, N, kPerLane, kRows, centered>;
-  constexpr bool kIsGroup = std::is_same_v<Team, GroupTeam>;
+  using Batch = RowBatch<T, N, kPerLane, kRows, centered>;
   constexpr int kGroups = kMaxBatchLanes / kGroupWidth;
   const std::int64_t hidden = args.hidden;
   const C share = C(1) / static_cast<C>(hidden);
@@ -87,12 +64,12 @@ SIMT_KERNEL void NormBackwardBatchKernel(NormBackwardArguments<T> args) {
     if (Batch::At(v) < hidden) args.weight.template Read<N>(Batch::At(v), w[v]);
   }
 
-  SIMT_SHARED(Pair<C>, parts, kIsGroup ? 1 : 2 * kRows * kGroups);
+  SIMT_SHARED(Pair<C>, parts, 2 * kRows * kGroups);
   // Batches in turn use one half of `parts` and the other one, so that one barrier is enough.
   int half = 0;
-  const std::int64_t step = Team::Count() * kRows;
-  Batch batch = Batch::Of(args, Team::First() * kRows);
-  for (std::int64_t first = Team::First() * kRows; first < args.rows; first += step, half ^= 1) {
+  const std::int64_t step = GridSize() * kRows;
+  Batch batch = Batch::Of(args, BlockIndex() * kRows);
+  for (std::int64_t first = BlockIndex() * kRows; first < args.rows; first += step, half ^= 1) {
     const Batch next = Batch::Of(args, first + step);
     Pair<C> means[kRows];
     SIMT_UNROLL
@@ -110,20 +87,18 @@ SIMT_KERNEL void NormBackwardBatchKernel(NormBackwardArguments<T> args) {
       }
       means[r] = ReduceGroup<kGroupWidth>(sums, AddPairs{});
     }
-    if constexpr (!kIsGroup) {
-      SIMT_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        if (GroupLane<kGroupWidth>() == 0)
-          parts[(half * kRows + r) * kGroups + ThreadIndex() / kGroupWidth] = means[r];
-      }
-      SyncBlock();
-      SIMT_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        means[r] = {0, 0};
-        for (int group = 0; group < BlockSize() / kGroupWidth; ++group) {
-          const Pair<C> part = parts[(half * kRows + r) * kGroups + group];
-          means[r] = AddPairs{}(means[r], part);
-        }
+    SIMT_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      if (GroupLane<kGroupWidth>() == 0)
+        parts[(half * kRows + r) * kGroups + ThreadIndex() / kGroupWidth] = means[r];
+    }
+    SyncBlock();
+    SIMT_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      means[r] = {0, 0};
+      for (int group = 0; group < BlockSize() / kGroupWidth; ++group) {
+        const Pair<C> part = parts[(half * kRows + r) * kGroups + group];
+        means[r] = AddPairs{}(means[r], part);
       }
     }
     SIMT_UNROLL
@@ -143,12 +118,6 @@ SIMT_KERNEL void NormBackwardBatchKernel(NormBackwardArguments<T> args) {
   }
 
   if (args.partials == nullptr) return;
-  if constexpr (kIsGroup) {
-    SIMT_SHARED(C, shared, GroupTeam::kLanes * kPerLane * N);
-    SumOverGroups(shared, weight_sums);
-    if constexpr (centered) SumOverGroups(shared, bias_sums);
-    if (GroupTeam::InBlock() < GroupTeam::PerBlock() - 1) return;
-  }
   C* const partials = args.partials + BlockIndex() * (centered ? 2 * hidden : hidden);
   SIMT_UNROLL
   for (int v = 0; v < kPerLane; ++v) {
