@@ -193,11 +193,11 @@
 
 // FP8 with per-tensor scaling. A scale is float32 [2]: the inverse of a power of two from 2^-100 to
 // 2^100, and that power, which the numbers are multiplied by; libraries read the inverse where it
-// lies, at a multiple of 16 bytes. Contiguous but for rows of scales. The numbers that are quantised are of a
-// floating dtype; out [M, K] and transposed [K, M] (uint8) get their product with the scale, rounded
-// to even to the format, larger ones to its largest, NaN kept; amax (float32 []) becomes the larger
-// of amax and their magnitudes, NaN if one is; column_sums [K] (their dtype or float32) gets the
-// sums of the columns. Each of these outputs is optional.
+// lies, at a multiple of 16 bytes. Contiguous but for rows of scales. The numbers that are
+// quantised are of a floating dtype; out [M, K] and transposed [K, M] (uint8) get their product
+// with the scale, rounded to even to the format, larger ones to its largest, NaN kept; amax
+// (float32 []) becomes the larger of amax and their magnitudes, NaN if one is; column_sums [K]
+// (their dtype or float32) gets the sums of the columns. Each of these outputs is optional.
 #define INFINI_TRAIN_FP8_OPS(OP)                                                                   \
   OP(Fp8Quantize, "Quantises x [M, K].",                                                           \
      Tensor& out, Tensor& transposed, Tensor& column_sums, Tensor& amax, const Tensor& x,          \
@@ -211,7 +211,7 @@
   OP(Fp8Gemm,                                                                                      \
      "out [M, N] = (a [M, K] @ b [N, K]^T) divided by both scales + bias [N] (optional), plus the "\
      "former out where accumulate. a, b: uint8 of their formats; out: bfloat16 or float32; bias: " \
-     "bfloat16.",                                                                                  \
+     "bfloat16. A sum may keep as few as 13 bits, as tensor cores do.",                            \
      Tensor& out, const Tensor& a, Fp8Format a_format, const Tensor& a_scale, const Tensor& b,     \
      Fp8Format b_format, const Tensor& b_scale, const Tensor& bias, bool accumulate)               \
   OP(Fp8UpdateScales,                                                                              \
