@@ -99,6 +99,10 @@ Tensor InShapeOf(const Tensor& x, const Tensor& rows);
 constexpr bool GemmWrites(DataType operand, DataType out) {
   return operand == out || (out == DataType::kFloat32 && operand != DataType::kFloat64);
 }
+/// The type in which a Gemm of `operand` writes what is `wanted`: its own where it can.
+constexpr DataType GemmResultType(DataType operand, DataType wanted) {
+  return GemmWrites(operand, wanted) ? wanted : operand;
+}
 
 /// The type of row statistics, losses and other sums over x: float64 for float64, else float32.
 inline DataType StatDataType(const Tensor& x) {

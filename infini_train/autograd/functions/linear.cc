@@ -5,6 +5,7 @@
 #include "infini_train/autograd/node.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
+#include "infini_train/ops/gemm_composition.h"
 
 namespace infini_train {
 namespace {
@@ -34,12 +35,6 @@ Tensor GemmOperand(const Tensor& x) {
   return fits(last, last - 1) || fits(last - 1, last) ? x : raw::Contiguous(x);
 }
 
-Tensor ColumnSum(const Tensor& matrix, DataType dtype) {
-  Tensor sum = Tensor::Empty({1, matrix.size(1)}, matrix.dtype(), matrix.device());
-  Call<op::Sum>(sum, matrix, Dims{0});
-  return raw::To(raw::Reshape(sum, {matrix.size(1)}), dtype);
-}
-
 /// What a linear keeps of its parameters for backward.
 struct LinearParameters {
   /// `product` is the weight in the type of the product. `keep`: whether backward needs it.
@@ -59,34 +54,35 @@ struct LinearParameters {
 void SetParameterGrads(BackwardContext& context, int index, const LinearParameters& parameters,
                        const Tensor& grad_out, const SavedTensor& input,
                        Tensor known_bias_grad = {}) {
-  bool needs_bias = context.NeedsGrad(index + 1);
-  if (known_bias_grad.defined()) {
-    context.SetGrad(index + 1, raw::To(std::move(known_bias_grad), parameters.bias_dtype));
-    needs_bias = false;
-  }
+  const DataType dtype = grad_out.dtype();
+  const auto set_bias_grad = [&](Tensor grad) {
+    context.SetGrad(index + 1, raw::To(std::move(grad), parameters.bias_dtype));
+  };
+  const auto empty_bias_grad = [&](DataType sums_dtype) {
+    return Tensor::Empty({grad_out.size(1)}, sums_dtype, grad_out.device());
+  };
+  const bool sums_columns = context.NeedsGrad(index + 1) && !known_bias_grad.defined();
+  if (known_bias_grad.defined()) set_bias_grad(std::move(known_bias_grad));
   if (!context.NeedsGrad(index)) {
-    if (needs_bias) context.SetGrad(index + 1, ColumnSum(grad_out, parameters.bias_dtype));
+    if (!sums_columns) return;
+    Tensor grad_bias = empty_bias_grad(dtype);
+    ColumnSums(grad_bias, grad_out);
+    set_bias_grad(std::move(grad_bias));
     return;
   }
   const Tensor x = GemmOperand(input.Unpack());
   const Tensor grad_transposed = SwapLastTwo(grad_out);
-  const DataType dtype = grad_out.dtype();
   Tensor grad_weight = context.AccumulationTarget(index);
   const bool accumulate = grad_weight.defined() && detail::GemmWrites(dtype, grad_weight.dtype());
   if (!accumulate) {
-    grad_weight = Tensor::Empty(
-        {grad_out.size(1), x.size(1)},
-        detail::GemmWrites(dtype, parameters.weight_dtype) ? parameters.weight_dtype : dtype,
-        grad_out.device());
+    grad_weight =
+        Tensor::Empty({grad_out.size(1), x.size(1)},
+                      detail::GemmResultType(dtype, parameters.weight_dtype), grad_out.device());
   }
-  if (needs_bias) {
-    const DataType sums_dtype =
-        parameters.bias_dtype == DataType::kFloat32 && dtype != DataType::kFloat64
-            ? DataType::kFloat32
-            : dtype;
-    Tensor grad_bias = Tensor::Empty({grad_out.size(1)}, sums_dtype, grad_out.device());
+  if (sums_columns) {
+    Tensor grad_bias = empty_bias_grad(detail::GemmResultType(dtype, parameters.bias_dtype));
     Call<op::GemmRowSums>(grad_weight, grad_bias, grad_transposed, x, accumulate);
-    context.SetGrad(index + 1, raw::To(std::move(grad_bias), parameters.bias_dtype));
+    set_bias_grad(std::move(grad_bias));
   } else {
     Call<op::Gemm>(grad_weight, grad_transposed, x, Tensor(), accumulate);
   }

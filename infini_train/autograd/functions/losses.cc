@@ -102,8 +102,8 @@ Tensor LinearCrossEntropy(const Tensor& hidden, const Tensor& weight, const Tens
   Tensor grad_weight;
   if (record && hidden.requires_grad()) grad_rows = Tensor::EmptyLike(rows);
   if (record && weight.requires_grad()) {
-    const DataType grad_dtype = detail::GemmWrites(dtype, weight.dtype()) ? weight.dtype() : dtype;
-    grad_weight = Tensor::Empty(weight.shape(), grad_dtype, weight.device());
+    grad_weight = Tensor::Empty(weight.shape(), detail::GemmResultType(dtype, weight.dtype()),
+                                weight.device());
   }
   Tensor loss = Tensor::Empty({}, detail::StatDataType(rows), rows.device());
   Call<op::LinearCrossEntropy>(loss, grad_rows, grad_weight, rows, compute_weight, classes,
