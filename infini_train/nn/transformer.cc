@@ -149,11 +149,6 @@ Tensor ResidualStream::Sum() const {
   return branch.defined() ? x + branch : x;
 }
 
-std::pair<Tensor, Tensor> ResidualStream::Normalize(Norm& norm,
-                                                    const ForwardContext& context) const {
-  return norm.AddThenNormalize(x, branch, context);
-}
-
 TransformerBlock::TransformerBlock(const TransformerConfig& config, std::int64_t layer_index,
                                    std::shared_ptr<const RotaryTable> rotary,
                                    TensorOptions options) {
@@ -167,7 +162,7 @@ TransformerBlock::TransformerBlock(const TransformerConfig& config, std::int64_t
 ResidualStream TransformerBlock::Continue(const ResidualStream& stream,
                                           const ForwardContext& context) {
   if (HasForwardHooks()) return {(*this)(stream.Sum(), context), {}};
-  const auto [x, normalized] = stream.Normalize(*ln_1_, context);
+  const auto [x, normalized] = ln_1_->AddThenNormalize(stream.x, stream.branch, context);
   const auto [middle, middle_normalized] =
       ln_2_->AddThenNormalize(x, (*attn_)(normalized, context), context);
   return {middle, (*mlp_)(middle_normalized, context)};
@@ -320,7 +315,7 @@ Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& contex
   }
   const ResidualStream stream = RunBlocks((*drop_)(x, pass), pass);
   if (pass.cache != nullptr) pass.cache->Advance(tokens);
-  return stream.Normalize(*ln_f_, pass).second;
+  return ln_f_->AddThenNormalize(stream.x, stream.branch, pass).second;
 }
 
 Tensor Transformer::Forward(const Tensor& ids, const ForwardContext& context) {

@@ -69,8 +69,6 @@ struct ResidualStream {
   Tensor branch;  ///< undefined: nothing to add
 
   Tensor Sum() const;
-  /// {Sum(), norm of it}.
-  std::pair<Tensor, Tensor> Normalize(Norm& norm, const ForwardContext& context) const;
 };
 
 class INFINI_TRAIN_API TransformerBlock : public Module {
