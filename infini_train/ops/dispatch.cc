@@ -21,7 +21,7 @@ constexpr std::array<OpInfo, kNumOps> kOpInfos = {{
 
 struct KernelEntry {
   detail::AnyKernel kernel = nullptr;
-  /// What a call runs: the kernel, or its namesake of detail::RangedKernel.
+  /// What a call runs: the kernel, or its namesake of detail::ObservedKernel.
   std::atomic<detail::AnyKernel> called{nullptr};
   const char* file = nullptr;
   int line = 0;
