@@ -5,8 +5,11 @@
 
 #include "infini_train/core/device/device_guard.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -31,6 +34,9 @@ struct Event {
 
 thread_local int current_device = 0;
 
+/// Bytes that each device has given out.
+std::array<std::atomic<std::size_t>, kDevices> allocated{};
+
 class MyBackendDeviceGuard final : public DeviceGuardImpl {
  public:
   // [begin: device count]
@@ -50,11 +56,11 @@ class MyBackendDeviceGuard final : public DeviceGuardImpl {
   int CurrentDevice() const override { return current_device; }
 
   // GetDeviceProperties and MemGetInfo. Leaves the current device as it is.
-  DeviceProperties Properties(int) const override {
+  DeviceProperties Properties(int index) const override {
     DeviceProperties properties;
     properties.name = "my_backend";
     properties.total_memory = TotalMemory();
-    properties.free_memory = TotalMemory() / 2;
+    properties.free_memory = TotalMemory() - allocated[index];
     properties.compute_units = 1;
     properties.warp_size = 1;
     return properties;
@@ -64,12 +70,18 @@ class MyBackendDeviceGuard final : public DeviceGuardImpl {
   // [begin: malloc]
   // Malloc. Out of memory is null; every other error is thrown.
   void* Allocate(std::size_t bytes) override {
-    if (bytes > TotalMemory()) return nullptr;
-    return std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    if (bytes > TotalMemory() - allocated[current_device]) return nullptr;
+    void* pointer =
+        std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    allocated[current_device] += malloc_usable_size(pointer);
+    return pointer;
   }
 
-  // Free.
-  void Free(void* pointer) noexcept override { std::free(pointer); }
+  // Free. What Allocate gave out on the current device.
+  void Free(void* pointer) noexcept override {
+    allocated[current_device] -= malloc_usable_size(pointer);
+    std::free(pointer);
+  }
   // [end: malloc]
 
   // [begin: copy]
