@@ -20,4 +20,8 @@ Storage::~Storage() {
   }
 }
 
+void Storage::RecordStream(StreamHandle stream) const {
+  if (!release_ && data_ != nullptr) allocator::RecordStream(device_, data_, stream);
+}
+
 }  // namespace infini_train

@@ -8,6 +8,7 @@
 
 #include "infini_train/core/api.h"
 #include "infini_train/core/device/device.h"
+#include "infini_train/core/device/device_guard.h"
 
 namespace infini_train {
 
@@ -27,6 +28,10 @@ class INFINI_TRAIN_API Storage {
   Device device() const { return device_; }
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
+
+  /// Notes that work on `stream` uses the memory (allocator::RecordStream). Memory of somebody else
+  /// is its owner's affair.
+  void RecordStream(StreamHandle stream) const;
 
   std::uint64_t version() const { return version_.load(std::memory_order_relaxed); }
   void BumpVersion() { version_.fetch_add(1, std::memory_order_relaxed); }
