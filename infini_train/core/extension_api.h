@@ -7,4 +7,4 @@
 ///
 /// CMake reads this line and compares it with the version that the backends were written for
 /// (`backends/extension_api_version`, or the file of that name in a provider's own folder).
-#define INFINI_TRAIN_EXTENSION_API_VERSION 3
+#define INFINI_TRAIN_EXTENSION_API_VERSION 4

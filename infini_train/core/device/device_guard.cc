@@ -113,6 +113,18 @@ void DeviceGuardImpl::FreeHost(void* pointer) noexcept {
   std::free(pointer);
 }
 
+void* DeviceGuardImpl::ReserveAddresses(std::size_t) {
+  return nullptr;
+}
+
+void DeviceGuardImpl::ReleaseAddresses(void*, std::size_t) noexcept {}
+
+bool DeviceGuardImpl::MapMemory(void*, std::size_t) {
+  return false;
+}
+
+void DeviceGuardImpl::UnmapMemory(void*, std::size_t) noexcept {}
+
 DeviceGuardImpl& GetDeviceGuardImpl(DeviceType type) {
   DeviceGuardImpl* impl = SlotOf(type).impl.load(std::memory_order_acquire);
   return impl != nullptr ? *impl : ConstructDeviceGuardImpl(type);

@@ -73,6 +73,21 @@ class INFINI_TRAIN_API DeviceGuardImpl {
   /// Optional: page-locked host memory. Without it the framework uses ordinary memory.
   virtual void* AllocateHost(std::size_t bytes);
   virtual void FreeHost(void* pointer) noexcept;
+  /// Optional: ranges of addresses whose memory comes and goes in pieces, all of these functions
+  /// where MappingGranularity says so: the bytes of which pieces and their addresses are multiples,
+  /// a power of two. 0: the current device has none, and the framework asks for blocks.
+  virtual std::size_t MappingGranularity() const { return 0; }
+  /// Addresses with no memory behind them yet, the first a multiple of the granularity; null when
+  /// there are not as many left.
+  virtual void* ReserveAddresses(std::size_t bytes);
+  /// Gives back what one ReserveAddresses returned, with no memory behind any of it.
+  virtual void ReleaseAddresses(void* pointer, std::size_t bytes) noexcept;
+  /// Puts new memory behind a piece of a range that has none. False when out of memory: then no
+  /// part of it has any.
+  virtual bool MapMemory(void* pointer, std::size_t bytes);
+  /// Takes the memory behind a piece away, mapped by one call or by several, or a part of what one
+  /// mapped. Work that uses it is done.
+  virtual void UnmapMemory(void* pointer, std::size_t bytes) noexcept;
 
   // Streams and events, with CUDA's semantics.
   virtual StreamHandle CreateStream(int priority) = 0;
