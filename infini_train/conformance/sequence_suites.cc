@@ -87,10 +87,11 @@ std::function<void()> NormBackwardCall(Trial& trial, const Dims& shape) {
   Tensor grad_x = trial.Output(shape);
   Tensor grad_weight = trial.Output({shape[1]});
   Tensor grad_bias = kCentered ? trial.Output({shape[1]}) : Tensor();
+  Tensor grad_x_sums = kCentered && kAdds ? trial.Output({shape[1]}) : Tensor();
   return [=]() mutable {
     if constexpr (kCentered && kAdds) {
-      Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, grad_y, grad_sum, x, weight,
-                                     mean, rstd);
+      Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, grad_x_sums, grad_y, grad_sum,
+                                     x, weight, mean, rstd);
     } else if constexpr (kCentered) {
       Call<op::LayerNormBackward>(grad_x, grad_weight, grad_bias, grad_y, x, weight, mean, rstd);
     } else if constexpr (kAdds) {

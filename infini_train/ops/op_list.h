@@ -241,10 +241,12 @@
      const Tensor& residual, const Tensor& weight, const Tensor& bias, double eps)                 \
   OP(AddLayerNormBackward,                                                                         \
      "grad_x = gradient of x (and of residual) = grad_sum + the gradient through the norm of "     \
-     "sum; grad_weight and grad_bias optional.",                                                   \
-     Tensor& grad_x, Tensor& grad_weight, Tensor& grad_bias, const Tensor& grad_y,                 \
-     const Tensor& grad_sum, const Tensor& sum, const Tensor& weight, const Tensor& mean,          \
-     const Tensor& rstd)                                                                           \
+     "sum; grad_weight and grad_bias optional; grad_x_sums [hidden] (optional; grad_x's dtype or " \
+     "float32) = sums of grad_x's columns, taken before grad_x is rounded: the gradient of a bias "\
+     "that was added to x.",                                                                       \
+     Tensor& grad_x, Tensor& grad_weight, Tensor& grad_bias, Tensor& grad_x_sums,                  \
+     const Tensor& grad_y, const Tensor& grad_sum, const Tensor& sum, const Tensor& weight,        \
+     const Tensor& mean, const Tensor& rstd)                                                       \
   OP(AddRmsNorm, "sum = x + residual, out = RmsNorm of sum.",                                      \
      Tensor& sum, Tensor& out, Tensor& rstd, const Tensor& x, const Tensor& residual,              \
      const Tensor& weight, double eps)                                                             \

@@ -27,8 +27,8 @@ struct Shape {
   std::int64_t rows;
   std::int64_t hidden;
 };
-constexpr Shape kShapes[] = {{1, 1},    {3, 31},  {5, 32},   {4, 65},
-                             {2, 1000}, {70, 33}, {70, 520}, {0, 8}};
+constexpr Shape kShapes[] = {{1, 1},   {3, 31},   {5, 32},   {4, 65}, {2, 1000},
+                             {70, 33}, {70, 520}, {3, 4100}, {0, 8}};
 
 class FusedNormTest : public DeviceTest {
  protected:
@@ -131,8 +131,9 @@ TEST_P(FusedNormTest, BackwardAddsTheGradientOfTheSum) {
     Call<op::LayerNorm>(out, mean, rstd, sum, weight, Tensor(), kEps);
     Call<op::LayerNormBackward>(norm_grad, expected_weight, expected_bias, grad_y, sum, weight,
                                 mean, rstd);
-    Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, grad_y, grad_sum, sum, weight,
-                                   mean, rstd);
+    Tensor no_sums;
+    Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, no_sums, grad_y, grad_sum, sum,
+                                   weight, mean, rstd);
     const test::Tolerance rounding{.operations = SizeOf(dtype) == 2 ? 4.0 : 200.0,
                                    .scale = SizeOf(dtype) == 2 ? 0.0 : 100.0,
                                    .compute = dtype};
@@ -153,6 +154,65 @@ TEST_P(FusedNormTest, BackwardAddsTheGradientOfTheSum) {
     for (std::size_t i = 0; i < rms.size(); ++i)
       scales[i] = std::max({std::abs(rms[i]), std::abs(direct[i]), rounding.scale});
     ExpectClose(grad_x, expected(norm_grad), rounding, scales);
+  });
+}
+
+/// The sums of columns of a matrix, and of their magnitudes.
+struct ColumnSums {
+  explicit ColumnSums(const Tensor& matrix)
+      : sums(static_cast<std::size_t>(matrix.size(1))), magnitudes(sums.size()) {
+    const std::vector<double> values = ToDoubles(matrix);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      sums[i % sums.size()] += values[i];
+      magnitudes[i % sums.size()] += std::abs(values[i]);
+    }
+  }
+
+  std::vector<double> sums;
+  std::vector<double> magnitudes;
+};
+
+TEST_P(FusedNormTest, BackwardSumsTheColumnsOfItsResult) {
+  ForEachCase([](DataType dtype, DataType weight_dtype, Shape shape) {
+    const Dims matrix = {shape.rows, shape.hidden};
+    const Tensor sum = Make(dtype, matrix, 1);
+    const Tensor grad_y = Make(dtype, matrix, 2);
+    const Tensor grad_sum = Make(dtype, matrix, 3);
+    const Tensor weight = Make(weight_dtype, {shape.hidden}, 4);
+    const DataType stat = StatType(dtype);
+    const Tensor mean = Make(stat, {shape.rows}, 5);
+    const Tensor rstd = Make(stat, {shape.rows}, 6);
+    for (const DataType sums_dtype : {dtype, stat}) {
+      const auto output = [&](const Dims& dims, DataType type) {
+        return MakeOutput(device(), type, dims);
+      };
+      Tensor plain_x = output(matrix, dtype);
+      Tensor plain_weight = output({shape.hidden}, weight_dtype);
+      Tensor plain_bias = output({shape.hidden}, weight_dtype);
+      Tensor grad_x = output(matrix, dtype);
+      Tensor grad_weight = output({shape.hidden}, weight_dtype);
+      Tensor grad_bias = output({shape.hidden}, weight_dtype);
+      Tensor sums = output({shape.hidden}, sums_dtype);
+      Tensor sums_alone = output({shape.hidden}, sums_dtype);
+      Tensor none;
+      Call<op::AddLayerNormBackward>(plain_x, plain_weight, plain_bias, none, grad_y, grad_sum, sum,
+                                     weight, mean, rstd);
+      Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, sums, grad_y, grad_sum, sum,
+                                     weight, mean, rstd);
+      // Each term may differ from what was stored by its rounding.
+      const ColumnSums expected(grad_x);
+      ExpectClose(sums, expected.sums,
+                  {.operations = static_cast<double>(shape.rows + 4), .compute = dtype},
+                  expected.magnitudes);
+      const test::Tolerance same{.operations = 100, .scale = 100};
+      ExpectClose(grad_x, ToDoubles(plain_x), same);
+      ExpectClose(grad_weight, ToDoubles(plain_weight), same);
+      ExpectClose(grad_bias, ToDoubles(plain_bias), same);
+
+      Call<op::AddLayerNormBackward>(grad_x, none, none, sums_alone, grad_y, grad_sum, sum, weight,
+                                     mean, rstd);
+      ExpectSameBits(sums_alone, sums);
+    }
   });
 }
 

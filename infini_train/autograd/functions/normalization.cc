@@ -107,8 +107,9 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
                            ? Tensor::Empty({rows.size(1)}, parameter_dtype, rows.device())
                            : Tensor();
     if (is_layer && grad_sum.defined()) {
-      Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, grad_out, grad_sum, rows,
-                                     scale, saved_mean.Unpack(), rstd);
+      Tensor no_sums;
+      Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, no_sums, grad_out, grad_sum,
+                                     rows, scale, saved_mean.Unpack(), rstd);
     } else if (is_layer) {
       Call<op::LayerNormBackward>(grad_x, grad_weight, grad_bias, grad_out, rows, scale,
                                   saved_mean.Unpack(), rstd);

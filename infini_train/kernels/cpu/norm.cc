@@ -131,9 +131,9 @@ void SumParts(Tensor& gradient, const C* partials, std::int64_t parts, std::int6
 /// grad_x = rstd * (g - mean(g) - n * mean(g * n)), without mean(g) where not centered, plus
 /// grad_sum where that is given.
 template <typename T, bool centered>
-void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, const Tensor& grad_y,
-                  const Tensor* grad_sum, const Tensor& x, const Tensor& weight, const Tensor* mean,
-                  const Tensor& rstd) {
+void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, Tensor* grad_x_sums,
+                  const Tensor& grad_y, const Tensor* grad_sum, const Tensor& x,
+                  const Tensor& weight, const Tensor* mean, const Tensor& rstd) {
   using C = ComputeType<T>;
   const std::int64_t hidden = x.size(-1);
   const std::int64_t rows = rstd.numel();
@@ -150,10 +150,11 @@ void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, const 
   const std::int64_t parts =
       std::clamp<std::int64_t>((rows + kMinPartRows - 1) / kMinPartRows, 1, kMaxParts);
   const bool wants_parameters = grad_weight.defined() || (centered && grad_bias->defined());
-  // For each part hidden sums for the weight, then hidden sums for the bias.
-  const std::int64_t stride = centered ? 2 * hidden : hidden;
+  const bool wants_sums = grad_x_sums != nullptr && grad_x_sums->defined();
+  // For each part hidden sums for the weight, for the bias, and of grad_x.
+  const std::int64_t stride = (1 + (centered ? 1 : 0) + (wants_sums ? 1 : 0)) * hidden;
   const auto partials =
-      wants_parameters
+      wants_parameters || wants_sums
           ? std::make_unique_for_overwrite<C[]>(static_cast<std::size_t>(parts * stride))
           : nullptr;
   C* partials_data = partials.get();
@@ -163,9 +164,11 @@ void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, const 
     for (std::int64_t part = begin; part < end; ++part) {
       C* weight_sums = nullptr;
       [[maybe_unused]] C* bias_sums = nullptr;
+      C* x_sums = nullptr;
       if (partials_data != nullptr) {
         weight_sums = partials_data + part * stride;
-        bias_sums = weight_sums + (stride - hidden);
+        bias_sums = weight_sums + hidden;
+        x_sums = wants_sums ? weight_sums + (stride - hidden) : nullptr;
         std::fill_n(weight_sums, stride, C(0));
       }
       for (std::int64_t row = part * rows / parts; row < (part + 1) * rows / parts; ++row) {
@@ -200,7 +203,15 @@ void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, const 
         const auto gradient = [=](std::int64_t i) {
           return r * (g(i) - mean_g - normalized(i) * mean_g_n);
         };
-        if (grad_sum_data == nullptr) {
+        if (x_sums != nullptr) {
+          const T* grad_sum_row = grad_sum_data + row * hidden;
+#pragma omp simd
+          for (std::int64_t i = 0; i < hidden; ++i) {
+            const C sum = C(grad_sum_row[i]) + gradient(i);
+            x_sums[i] += sum;
+            Store(grad_x_row[i], sum);
+          }
+        } else if (grad_sum_data == nullptr) {
 #pragma omp simd
           for (std::int64_t i = 0; i < hidden; ++i)
             Store(grad_x_row[i], gradient(i));
@@ -213,8 +224,9 @@ void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, const 
       }
     }
   });
-  if (!wants_parameters) return;
+  if (partials_data == nullptr) return;
   SumParts(grad_weight, partials_data, parts, stride);
+  if (wants_sums) SumParts(*grad_x_sums, partials_data + (stride - hidden), parts, stride);
   if constexpr (centered) SumParts(*grad_bias, partials_data + hidden, parts, stride);
 }
 
@@ -239,18 +251,18 @@ void LayerNormBackward(const KernelContext&, Tensor& grad_x, Tensor& grad_weight
                        const Tensor& grad_y, const Tensor& x, const Tensor& weight,
                        const Tensor& mean, const Tensor& rstd) {
   DispatchFloating("LayerNormBackward", x.dtype(), [&](auto tag) {
-    NormBackward<typename decltype(tag)::type, true>(grad_x, grad_weight, &grad_bias, grad_y,
-                                                     nullptr, x, weight, &mean, rstd);
+    NormBackward<typename decltype(tag)::type, true>(grad_x, grad_weight, &grad_bias, nullptr,
+                                                     grad_y, nullptr, x, weight, &mean, rstd);
   });
 }
 
 void AddLayerNormBackward(const KernelContext&, Tensor& grad_x, Tensor& grad_weight,
-                          Tensor& grad_bias, const Tensor& grad_y, const Tensor& grad_sum,
-                          const Tensor& sum, const Tensor& weight, const Tensor& mean,
-                          const Tensor& rstd) {
+                          Tensor& grad_bias, Tensor& grad_x_sums, const Tensor& grad_y,
+                          const Tensor& grad_sum, const Tensor& sum, const Tensor& weight,
+                          const Tensor& mean, const Tensor& rstd) {
   DispatchFloating("AddLayerNormBackward", sum.dtype(), [&](auto tag) {
-    NormBackward<typename decltype(tag)::type, true>(grad_x, grad_weight, &grad_bias, grad_y,
-                                                     &grad_sum, sum, weight, &mean, rstd);
+    NormBackward<typename decltype(tag)::type, true>(grad_x, grad_weight, &grad_bias, &grad_x_sums,
+                                                     grad_y, &grad_sum, sum, weight, &mean, rstd);
   });
 }
 
@@ -274,8 +286,8 @@ void RmsNormBackward(const KernelContext&, Tensor& grad_x, Tensor& grad_weight,
                      const Tensor& grad_y, const Tensor& x, const Tensor& weight,
                      const Tensor& rstd) {
   DispatchFloating("RmsNormBackward", x.dtype(), [&](auto tag) {
-    NormBackward<typename decltype(tag)::type, false>(grad_x, grad_weight, nullptr, grad_y, nullptr,
-                                                      x, weight, nullptr, rstd);
+    NormBackward<typename decltype(tag)::type, false>(grad_x, grad_weight, nullptr, nullptr, grad_y,
+                                                      nullptr, x, weight, nullptr, rstd);
   });
 }
 
@@ -283,7 +295,7 @@ void AddRmsNormBackward(const KernelContext&, Tensor& grad_x, Tensor& grad_weigh
                         const Tensor& grad_y, const Tensor& grad_sum, const Tensor& sum,
                         const Tensor& weight, const Tensor& rstd) {
   DispatchFloating("AddRmsNormBackward", sum.dtype(), [&](auto tag) {
-    NormBackward<typename decltype(tag)::type, false>(grad_x, grad_weight, nullptr, grad_y,
+    NormBackward<typename decltype(tag)::type, false>(grad_x, grad_weight, nullptr, nullptr, grad_y,
                                                       &grad_sum, sum, weight, nullptr, rstd);
   });
 }

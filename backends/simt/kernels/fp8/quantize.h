@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "backends/simt/dialect.h"
-#include "backends/simt/kernels/norm/parameter_sums.h"
+#include "backends/simt/kernels/norm/part_sums.h"
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/fp8.h"
@@ -214,8 +214,8 @@ void LaunchQuantize(const Context& context, Tensor& out, Tensor& transposed, Ten
       Launch(context, geometry, &QuantizeKernel<F, kInputs, false, T, Make>, problem, make);
     }
   });
-  Tensor no_bias;
-  if (column_sums.defined()) SumParameterParts(context, column_sums, no_bias, partials);
+  if (column_sums.defined())
+    SumParts(context, DataTypeOf<T>(), {&column_sums}, partials, problem.columns);
 }
 
 }  // namespace infini_train::simt

@@ -1,20 +1,25 @@
 #include <algorithm>
 
 #include "backends/simt/kernels/norm/norm_backward_batch.h"
-#include "backends/simt/kernels/norm/parameter_sums.h"
+#include "backends/simt/kernels/norm/part_sums.h"
 
 namespace infini_train::simt {
 namespace {
 
+template <typename C>
+SIMT_DEVICE void AddTo(C* sum, bool is_first, C term) {
+  Store(sum, is_first ? term : Load(sum) + term);
+}
+
 /// Rows of any length, a block for each; the columns' sums stay in memory. An element belongs to
 /// one lane in all rows of a block.
-template <typename T, int N, bool centered>
+template <typename T, int N, bool centered, bool sums_x>
 SIMT_KERNEL void NormBackwardKernel(NormBackwardArguments<T> args) {
   using C = ComputeType<T>;
   const std::int64_t hidden = args.hidden;
-  C* const partials = args.partials == nullptr
-                          ? nullptr
-                          : args.partials + BlockIndex() * (centered ? 2 * hidden : hidden);
+  constexpr int kSums = kColumnSums<centered, sums_x>;
+  C* const partials =
+      args.partials == nullptr ? nullptr : args.partials + BlockIndex() * kSums * hidden;
   for (std::int64_t r = BlockIndex(); r < args.rows; r += GridSize()) {
     const std::int64_t begin = r * hidden;
     const GradientRow<T, N, centered> row{centered ? Load(args.mean + r) : C(0),
@@ -34,15 +39,16 @@ SIMT_KERNEL void NormBackwardKernel(NormBackwardArguments<T> args) {
       const Vec<T, N> grad_y = Load<N>(args.grad_y + begin + i);
       C w[N];
       args.weight.template Read<N>(i, w);
-      Store(args.grad_x + begin + i,
-            row.GradX(means, w, x, grad_y, args.template Direct<N>(begin + i)));
+      C grad_x[N];
+      row.GradX(grad_x, means, w, x, grad_y, args.template Direct<N>(begin + i));
+      Store(args.grad_x + begin + i, Rounded<T>(grad_x));
       for (int k = 0; partials != nullptr && k < N; ++k) {
+        const C grad = ToCompute(grad_y[k]);
         C* const sum = partials + i + k;
         const bool is_first = r == BlockIndex();
-        const C grad = ToCompute(grad_y[k]);
-        const C term = grad * row.Normalized(x[k]);
-        Store(sum, is_first ? term : Load(sum) + term);
-        if constexpr (centered) Store(sum + hidden, is_first ? grad : Load(sum + hidden) + grad);
+        AddTo(sum, is_first, grad * row.Normalized(x[k]));
+        if constexpr (centered) AddTo(sum + hidden, is_first, grad);
+        if constexpr (sums_x) AddTo(sum + (kSums - 1) * hidden, is_first, grad_x[k]);
       }
     }
   }
@@ -55,14 +61,22 @@ constexpr std::int64_t kMinPartRows = 16;
 constexpr std::int64_t kMaxPartLanes = 64 * 1024;
 constexpr std::int64_t kMaxParts = 512;
 
+/// Sums over rows that come with a norm's backward: each is optional.
+struct ColumnSums {
+  Tensor& grad_weight;
+  Tensor& grad_bias;
+  Tensor& grad_x_sums;
+
+  bool Any() const { return grad_weight.defined() || grad_bias.defined() || grad_x_sums.defined(); }
+};
+
 template <bool centered>
-void NormBackward(const char* op, const Context& context, Tensor& grad_x, Tensor& grad_weight,
-                  Tensor& grad_bias, const Tensor& grad_y, const Tensor& grad_sum, const Tensor& x,
-                  const Tensor& weight, const Tensor* mean, const Tensor& rstd) {
+void NormBackward(const char* op, const Context& context, Tensor& grad_x, ColumnSums sums,
+                  const Tensor& grad_y, const Tensor& grad_sum, const Tensor& x,
+                  const Tensor& weight, const Tensor& mean, const Tensor& rstd) {
   const std::int64_t hidden = x.size(-1);
   const std::int64_t rows = rstd.numel();
   if (hidden == 0) return;
-  const bool wants_parameters = grad_weight.defined() || grad_bias.defined();
   DispatchFloating(op, x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = ComputeType<T>;
@@ -72,7 +86,7 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Tensor
                                   DataOf<T>(grad_sum),
                                   x.data<T>(),
                                   NormParameter<T>::Of(weight, 1),
-                                  centered ? mean->data<C>() : nullptr,
+                                  DataOf<C>(mean),
                                   rstd.data<C>(),
                                   rows,
                                   hidden};
@@ -80,16 +94,24 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Tensor
                             std::int64_t max_parts) {
       Geometry geometry = Rows((rows + rows_at_once - 1) / rows_at_once, lanes);
       Tensor partials;
-      if (wants_parameters) {
+      if (sums.Any()) {
+        const std::int64_t columns = (centered ? 2 : 1) + (sums.grad_x_sums.defined() ? 1 : 0);
         geometry.grid_x = std::min(max_parts, (rows + kMinPartRows - 1) / kMinPartRows);
-        partials = Tensor::Empty({geometry.grid_x, centered ? 2 * hidden : hidden}, DataTypeOf<C>(),
-                                 context.device);
+        partials =
+            Tensor::Empty({geometry.grid_x, columns * hidden}, DataTypeOf<C>(), context.device);
         args.partials = partials.template data<C>();
       }
       Launch(context, geometry, kernel, args);
-      if (wants_parameters) SumParameterParts(context, grad_weight, grad_bias, partials);
+      if (!sums.Any()) return;
+      if constexpr (centered) {
+        SumParts(context, x.dtype(), {&sums.grad_weight, &sums.grad_bias, &sums.grad_x_sums},
+                 partials, hidden);
+      } else {
+        SumParts(context, x.dtype(), {&sums.grad_weight}, partials, hidden);
+      }
     };
-    const auto choose = [&]<int N>(std::integral_constant<int, N>) {
+    const auto choose = [&]<int N, bool sums_x>(std::integral_constant<int, N>,
+                                                std::bool_constant<sums_x>) {
       const std::int64_t vectors = hidden / N;
       const auto lanes = [&](std::int64_t per_lane) {
         const std::int64_t all = (vectors + per_lane - 1) / per_lane;
@@ -97,18 +119,27 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Tensor
       };
       const auto parts = [](int block) { return std::min(kMaxParts, kMaxPartLanes / block); };
       if (vectors <= kMaxBatchLanes) {
-        launch(&NormBackwardBatchKernel<T, N, 1, 2, centered>, 2, lanes(1), parts(lanes(1)));
+        launch(&NormBackwardBatchKernel<T, N, 1, 2, centered, sums_x>, 2, lanes(1),
+               parts(lanes(1)));
       } else if (N > 1 && vectors <= 4 * kMaxBatchLanes) {
-        if constexpr (N > 1)
-          launch(&NormBackwardBatchKernel<T, N, 4, 1, centered>, 1, lanes(4), parts(lanes(4)));
+        if constexpr (N > 1) {
+          launch(&NormBackwardBatchKernel<T, N, 4, 1, centered, sums_x>, 1, lanes(4),
+                 parts(lanes(4)));
+        }
       } else {
-        launch(&NormBackwardKernel<T, N, centered>, 1, kMaxRowLanes, kMaxParts);
+        launch(&NormBackwardKernel<T, N, centered, sums_x>, 1, kMaxRowLanes, kMaxParts);
       }
     };
+    const auto choose_sums = [&](auto width) {
+      if constexpr (centered) {
+        if (sums.grad_x_sums.defined()) return choose(width, std::true_type{});
+      }
+      choose(width, std::false_type{});
+    };
     if (HasVectorRows<T>(hidden, {&grad_x, &grad_y, &grad_sum, &x, &weight})) {
-      choose(std::integral_constant<int, kMaxVectorWidth<T>>{});
+      choose_sums(std::integral_constant<int, kMaxVectorWidth<T>>{});
     } else {
-      choose(std::integral_constant<int, 1>{});
+      choose_sums(std::integral_constant<int, 1>{});
     }
   });
 }
@@ -116,32 +147,33 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Tensor
 void LayerNormBackward(const Context& context, Tensor& grad_x, Tensor& grad_weight,
                        Tensor& grad_bias, const Tensor& grad_y, const Tensor& x,
                        const Tensor& weight, const Tensor& mean, const Tensor& rstd) {
-  NormBackward<true>("LayerNormBackward", context, grad_x, grad_weight, grad_bias, grad_y, {}, x,
-                     weight, &mean, rstd);
+  Tensor none;
+  NormBackward<true>("LayerNormBackward", context, grad_x, {grad_weight, grad_bias, none}, grad_y,
+                     {}, x, weight, mean, rstd);
 }
 
 void AddLayerNormBackward(const Context& context, Tensor& grad_x, Tensor& grad_weight,
-                          Tensor& grad_bias, const Tensor& grad_y, const Tensor& grad_sum,
-                          const Tensor& sum, const Tensor& weight, const Tensor& mean,
-                          const Tensor& rstd) {
-  NormBackward<true>("AddLayerNormBackward", context, grad_x, grad_weight, grad_bias, grad_y,
-                     grad_sum, sum, weight, &mean, rstd);
+                          Tensor& grad_bias, Tensor& grad_x_sums, const Tensor& grad_y,
+                          const Tensor& grad_sum, const Tensor& sum, const Tensor& weight,
+                          const Tensor& mean, const Tensor& rstd) {
+  NormBackward<true>("AddLayerNormBackward", context, grad_x, {grad_weight, grad_bias, grad_x_sums},
+                     grad_y, grad_sum, sum, weight, mean, rstd);
 }
 
 void RmsNormBackward(const Context& context, Tensor& grad_x, Tensor& grad_weight,
                      const Tensor& grad_y, const Tensor& x, const Tensor& weight,
                      const Tensor& rstd) {
-  Tensor no_bias;
-  NormBackward<false>("RmsNormBackward", context, grad_x, grad_weight, no_bias, grad_y, {}, x,
-                      weight, nullptr, rstd);
+  Tensor none;
+  NormBackward<false>("RmsNormBackward", context, grad_x, {grad_weight, none, none}, grad_y, {}, x,
+                      weight, {}, rstd);
 }
 
 void AddRmsNormBackward(const Context& context, Tensor& grad_x, Tensor& grad_weight,
                         const Tensor& grad_y, const Tensor& grad_sum, const Tensor& sum,
                         const Tensor& weight, const Tensor& rstd) {
-  Tensor no_bias;
-  NormBackward<false>("AddRmsNormBackward", context, grad_x, grad_weight, no_bias, grad_y, grad_sum,
-                      sum, weight, nullptr, rstd);
+  Tensor none;
+  NormBackward<false>("AddRmsNormBackward", context, grad_x, {grad_weight, none, none}, grad_y,
+                      grad_sum, sum, weight, {}, rstd);
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ struct RowBatch {
 /// and reads the next ones before it uses these, so that there is always something under way.
 /// Weights and the columns' sums stay in registers, nothing is read twice, and kRows rows need one
 /// barrier.
-template <typename T, int N, int kPerLane, int kRows, bool centered>
+template <typename T, int N, int kPerLane, int kRows, bool centered, bool sums_x>
 SIMT_KERNEL void NormBackwardBatchKernel(NormBackwardArguments<T> args) {
   using C = ComputeType<T>;
   using Batch = RowBatch<T, N, kPerLane, kRows, centered>;
@@ -59,6 +59,7 @@ SIMT_KERNEL void NormBackwardBatchKernel(NormBackwardArguments<T> args) {
   C w[kPerLane][N] = {};
   C weight_sums[kPerLane][N] = {};
   C bias_sums[centered ? kPerLane : 1][N] = {};
+  C x_sums[sums_x ? kPerLane : 1][N] = {};
   SIMT_UNROLL
   for (int v = 0; v < kPerLane; ++v) {
     if (Batch::At(v) < hidden) args.weight.template Read<N>(Batch::At(v), w[v]);
@@ -109,21 +110,26 @@ SIMT_KERNEL void NormBackwardBatchKernel(NormBackwardArguments<T> args) {
       SIMT_UNROLL
       for (int v = 0; v < kPerLane; ++v) {
         if (Batch::At(v) >= hidden) continue;
-        Store(args.grad_x + row * hidden + Batch::At(v),
-              batch.rows[r].GradX(mean, w[v], batch.x[r][v].Unpack(), batch.grad_y[r][v].Unpack(),
-                                  batch.direct[r][v].Unpack()));
+        C grad_x[N];
+        batch.rows[r].GradX(grad_x, mean, w[v], batch.x[r][v].Unpack(), batch.grad_y[r][v].Unpack(),
+                            batch.direct[r][v].Unpack());
+        Store(args.grad_x + row * hidden + Batch::At(v), Rounded<T>(grad_x));
+        for (int k = 0; sums_x && k < N; ++k)
+          x_sums[v][k] += grad_x[k];
       }
     }
     batch = next;
   }
 
   if (args.partials == nullptr) return;
-  C* const partials = args.partials + BlockIndex() * (centered ? 2 * hidden : hidden);
+  constexpr int kSums = kColumnSums<centered, sums_x>;
+  C* const partials = args.partials + BlockIndex() * kSums * hidden;
   SIMT_UNROLL
   for (int v = 0; v < kPerLane; ++v) {
     if (Batch::At(v) >= hidden) continue;
     StoreSums(partials + Batch::At(v), weight_sums[v]);
     if constexpr (centered) StoreSums(partials + hidden + Batch::At(v), bias_sums[v]);
+    if constexpr (sums_x) StoreSums(partials + (kSums - 1) * hidden + Batch::At(v), x_sums[v]);
   }
 }
 

@@ -44,18 +44,23 @@ struct GradientRow {
   }
 
   /// rstd * (g - mean(g) - n * mean(g * n)) + direct, without mean(g) where not centered.
-  SIMT_DEVICE Vec<T, N> GradX(Pair<C> means, const C (&w)[N], const Vec<T, N>& x,
-                              const Vec<T, N>& grad_y, const Vec<T, N>& direct) const {
-    Vec<T, N> results;
+  SIMT_DEVICE void GradX(C (&results)[N], Pair<C> means, const C (&w)[N], const Vec<T, N>& x,
+                         const Vec<T, N>& grad_y, const Vec<T, N>& direct) const {
     for (int k = 0; k < N; ++k) {
       const C g = ToCompute(grad_y[k]) * w[k];
       const C from_mean = centered ? g - means.g : g;
-      results[k] =
-          FromCompute<T>(rstd * (from_mean - Normalized(x[k]) * means.g_n) + ToCompute(direct[k]));
+      results[k] = rstd * (from_mean - Normalized(x[k]) * means.g_n) + ToCompute(direct[k]);
     }
-    return results;
   }
 };
+
+template <typename T, int N>
+SIMT_DEVICE Vec<T, N> Rounded(const ComputeType<T> (&values)[N]) {
+  Vec<T, N> rounded;
+  for (int k = 0; k < N; ++k)
+    rounded[k] = FromCompute<T>(values[k]);
+  return rounded;
+}
 
 /// Writes neighbouring sums, aligned as a vector of N elements of the row.
 template <int N, typename C>
@@ -69,8 +74,13 @@ SIMT_DEVICE void StoreSums(C* out, const C (&sums)[N]) {
   }
 }
 
-/// What a kernel of the backward works on. grad_sum and partials may be null; partials has a row
-/// for each block: hidden sums for the weight, then hidden for the bias where centered.
+/// Sums of columns that a block makes: for the weight, for the bias where centered, and of grad_x
+/// where sums_x.
+template <bool centered, bool sums_x>
+inline constexpr int kColumnSums = 1 + (centered ? 1 : 0) + (sums_x ? 1 : 0);
+
+/// What a kernel of the backward works on. grad_sum and partials may be null; partials has a row of
+/// kColumnSums times hidden for each block.
 template <typename T>
 struct NormBackwardArguments {
   using C = ComputeType<T>;
