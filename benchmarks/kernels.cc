@@ -139,17 +139,17 @@ struct Heads {
 void Attention(benchmark::State& state, std::int64_t batch, std::int64_t length, DataType dtype) {
   Heads x(batch, length, 12, 64, dtype);
   for (auto _ : state)
-    Call<op::Attention>(x.out, x.lse, x.q, x.k, x.v, x.params);
+    Call<op::Attention>(x.out, x.lse, x.q, x.k, x.v, Tensor(), x.params);
   Report(state, 2 * x.flops);
 }
 
 void AttentionBackward(benchmark::State& state, std::int64_t batch, std::int64_t length,
                        DataType dtype) {
   Heads x(batch, length, 12, 64, dtype);
-  Call<op::Attention>(x.out, x.lse, x.q, x.k, x.v, x.params);
+  Call<op::Attention>(x.out, x.lse, x.q, x.k, x.v, Tensor(), x.params);
   for (auto _ : state) {
     Call<op::AttentionBackward>(x.grad_q, x.grad_k, x.grad_v, x.grad_out, x.out, x.lse, x.q, x.k,
-                                x.v, x.params);
+                                x.v, Tensor(), x.params);
   }
   Report(state, 5 * x.flops);
 }
@@ -162,7 +162,7 @@ void Decode(benchmark::State& state, std::int64_t length, DataType dtype) {
   Tensor out = Tensor::EmptyLike(q);
   Tensor lse = Tensor::Empty({1, 12, 1});
   for (auto _ : state)
-    Call<op::Attention>(out, lse, q, k, v, AttentionParams{.scale = 0.125});
+    Call<op::Attention>(out, lse, q, k, v, Tensor(), AttentionParams{.scale = 0.125});
   state.SetBytesProcessed(static_cast<std::int64_t>(k.nbytes() + v.nbytes()) * state.iterations());
 }
 

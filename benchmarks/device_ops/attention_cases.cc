@@ -55,7 +55,7 @@ struct Operands {
                    {s.length * s.heads * s.head_size, s.head_size, s.heads * s.head_size, 1}, 0);
   }
 
-  void Forward() { Call<op::Attention>(out, lse, in.q, in.k, in.v, params); }
+  void Forward() { Call<op::Attention>(out, lse, in.q, in.k, in.v, Tensor(), params); }
 
   Tensor packed;
   Heads in;
@@ -80,7 +80,7 @@ Measured Backward(const Shape& shape, Device device, bool deterministic) {
             const bool before = IsDeterministic();
             SetDeterministic(deterministic);
             Call<op::AttentionBackward>(grads.q, grads.k, grads.v, grad_out, o.out, o.lse, o.in.q,
-                                        o.in.k, o.in.v, o.params);
+                                        o.in.k, o.in.v, Tensor(), o.params);
             SetDeterministic(before);
           },
           2.5 * shape.Flops(), bytes};

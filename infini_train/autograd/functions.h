@@ -277,12 +277,20 @@ INFINI_TRAIN_API std::pair<Tensor, Tensor> AddRmsNorm(const Tensor& x, const Ten
 /// heads): [B, H, T, D], stored as [B, T, H, D] so that heads merge without a copy. Never holds the
 /// [T, S] weights (Dao 2023). scale 0 in `params` means 1 / √D. A dropout_p above 0 draws from the
 /// thread's default generator.
+///
+/// With `cumulative_lengths` c, int32 [N + 1], the T = S positions of a batch of 1 hold N samples
+/// one after another, sample i from c[i] to c[i + 1], as in FlashAttention's and PyTorch's varlen
+/// attention: a query sees the keys of its own sample alone. c[0] is 0, samples may be empty, and
+/// queries from c[N] on give 0. The values stay on the device: there, others than these give a
+/// wrong result, on the CPU an Error.
 INFINI_TRAIN_API Tensor ScaledDotProductAttention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                  AttentionParams params);
+                                                  AttentionParams params,
+                                                  const Tensor& cumulative_lengths = {});
 /// The same on one projection: qkv [B, T, (H + 2 K) D] holds the query, key and value heads of each
 /// position. Gives [B, T, H D].
 INFINI_TRAIN_API Tensor PackedAttention(const Tensor& qkv, std::int64_t num_attention_heads,
-                                        std::int64_t num_key_value_heads, AttentionParams params);
+                                        std::int64_t num_key_value_heads, AttentionParams params,
+                                        const Tensor& cumulative_lengths = {});
 /// Rotary position embedding (Su et al. 2021) of x [B, H, T, D] by angles whose cos and sin are
 /// [T, D/2], float32: pair j is elements (j, j + D/2), or (2j, 2j + 1) where interleaved.
 INFINI_TRAIN_API Tensor Rotary(const Tensor& x, const Tensor& cos, const Tensor& sin,

@@ -118,39 +118,51 @@ AttentionParams ParamsOf(const Dims& shape) {
   return {.scale = 1 / std::sqrt(static_cast<double>(shape[5])), .causal = kCausal};
 }
 
-template <bool kCausal>
+/// An empty sample, several of different lengths, and positions that belong to none.
+Tensor CumulativeLengths(Trial& trial, std::int64_t positions) {
+  std::vector<double> values = {0, 0, 1 / 8.0, 1 / 8.0, 3 / 4.0, 7 / 8.0};
+  for (double& value : values)
+    value = std::floor(value * static_cast<double>(positions));
+  return trial.FixedValues({static_cast<std::int64_t>(values.size())}, DataType::kInt32, values);
+}
+
+template <bool kCausal, bool kPacked>
 std::function<void()> AttentionCall(Trial& trial, const Dims& shape) {
   const Tensor q = trial.Input({shape[0], shape[1], shape[3], shape[5]});
   const Tensor k = trial.Input({shape[0], shape[2], shape[4], shape[5]});
   const Tensor v = trial.Input({shape[0], shape[2], shape[4], shape[5]});
   Tensor out = trial.Output({shape[0], shape[1], shape[3], shape[5]});
   Tensor lse = trial.StatOutput({shape[0], shape[1], shape[3]});
+  const Tensor lengths = kPacked ? CumulativeLengths(trial, shape[3]) : Tensor();
   return [=, params = ParamsOf<kCausal>(shape)]() mutable {
-    Call<op::Attention>(out, lse, q, k, v, params);
+    Call<op::Attention>(out, lse, q, k, v, lengths, params);
   };
 }
 
-template <bool kCausal>
+template <bool kCausal, bool kPacked>
 std::function<void()> AttentionBackwardCall(Trial& trial, const Dims& shape) {
   const Tensor q = trial.Input({shape[0], shape[1], shape[3], shape[5]});
   const Tensor k = trial.Input({shape[0], shape[2], shape[4], shape[5]});
   const Tensor v = trial.Input({shape[0], shape[2], shape[4], shape[5]});
   const Tensor grad_out = trial.Input(q.shape());
+  const Tensor lengths = kPacked ? CumulativeLengths(trial, shape[3]) : Tensor();
   const AttentionParams params = ParamsOf<kCausal>(shape);
   // The forward result is an input: computed on the CPU in float64, then rounded.
   Tensor exact_out = Tensor::Empty(q.shape(), DataType::kFloat64);
   Tensor exact_lse = Tensor::Empty({shape[0], shape[1], shape[3]}, DataType::kFloat64);
-  const auto exact = [](const Tensor& tensor) {
-    return MakeTensor({}, DataType::kFloat64, tensor.shape(), ToDoubles(tensor));
+  const auto exact = [](const Tensor& tensor, DataType dtype = DataType::kFloat64) {
+    return MakeTensor({}, dtype, tensor.shape(), ToDoubles(tensor));
   };
-  Call<op::Attention>(exact_out, exact_lse, exact(q), exact(k), exact(v), params);
+  const Tensor exact_lengths = kPacked ? exact(lengths, DataType::kInt32) : Tensor();
+  Call<op::Attention>(exact_out, exact_lse, exact(q), exact(k), exact(v), exact_lengths, params);
   const Tensor out = trial.DataValues(q.shape(), ToDoubles(exact_out));
   const Tensor lse = trial.StatValues(exact_lse.shape(), ToDoubles(exact_lse));
   Tensor grad_q = trial.Output(q.shape());
   Tensor grad_k = trial.Output(k.shape());
   Tensor grad_v = trial.Output(v.shape());
   return [=]() mutable {
-    Call<op::AttentionBackward>(grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, params);
+    Call<op::AttentionBackward>(grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, lengths,
+                                params);
   };
 }
 
@@ -325,9 +337,24 @@ void AppendSequenceSuites(std::vector<OpSuite>& suites) {
                       false,
                       true});
   };
-  attention(OpId::kAttention, &AttentionCall<true>, &AttentionCall<false>, AttentionFlops);
-  attention(OpId::kAttentionBackward, &AttentionBackwardCall<true>, &AttentionBackwardCall<false>,
-            AttentionBackwardFlops);
+  attention(OpId::kAttention, &AttentionCall<true, false>, &AttentionCall<false, false>,
+            AttentionFlops);
+  attention(OpId::kAttentionBackward, &AttentionBackwardCall<true, false>,
+            &AttentionBackwardCall<false, false>, AttentionBackwardFlops);
+  const auto packed_attention = [&](OpId op, TrialBody body) {
+    suites.push_back(
+        {.op = op,
+         .dtypes = kFloatingTypes,
+         .layouts = kContiguousOnly,
+         .shapes = {{1, 1, 1, 3, 3, 8}, {1, 4, 2, 33, 33, 16}, {1, 2, 1, 150, 150, 64}},
+         .body = body,
+         .operations = AttentionOperations,
+         .rounds_intermediates = true});
+  };
+  packed_attention(OpId::kAttention, &AttentionCall<true, true>);
+  packed_attention(OpId::kAttention, &AttentionCall<false, true>);
+  packed_attention(OpId::kAttentionBackward, &AttentionBackwardCall<true, true>);
+  packed_attention(OpId::kAttentionBackward, &AttentionBackwardCall<false, true>);
 
   row_op(OpId::kCrossEntropy, &CrossEntropyCall, LastExtent);
   row_op(OpId::kCrossEntropyBackward, &CrossEntropyBackwardCall, LastExtent);

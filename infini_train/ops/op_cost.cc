@@ -44,11 +44,15 @@ double VisiblePairs(std::int64_t queries, std::int64_t keys, const AttentionPara
   return pairs;
 }
 
-/// Of q k^T and of the product with v.
-double AttentionFlops(const Tensor& q, const Tensor& k, const AttentionParams& params) {
-  const double heads = static_cast<double>(q.size(0) * q.size(1));
+/// Of q k^T and of the product with v. The device knows how long packed samples are: they count as
+/// equally long, the least that they can cost.
+double AttentionFlops(const Tensor& q, const Tensor& k, const Tensor& cumulative_lengths,
+                      const AttentionParams& params) {
+  const std::int64_t samples =
+      cumulative_lengths.defined() ? std::max<std::int64_t>(cumulative_lengths.numel() - 1, 1) : 1;
+  const double heads = static_cast<double>(q.size(0) * q.size(1) * samples);
   const auto head_size = static_cast<double>(q.size(3));
-  return 4.0 * heads * head_size * VisiblePairs(q.size(2), k.size(2), params);
+  return 4.0 * heads * head_size * VisiblePairs(q.size(2) / samples, k.size(2) / samples, params);
 }
 
 double FlopsOf(OpId id, const OpArguments& arguments) {
@@ -62,10 +66,10 @@ double FlopsOf(OpId id, const OpArguments& arguments) {
     case OpId::kGemmRowSums:
       return ProductFlops(tensor(0), tensor(2));
     case OpId::kAttention:
-      return AttentionFlops(tensor(2), tensor(3), *arguments.attention);
+      return AttentionFlops(tensor(2), tensor(3), tensor(5), *arguments.attention);
     case OpId::kAttentionBackward:
       // Five products of the forward's two.
-      return 2.5 * AttentionFlops(tensor(6), tensor(7), *arguments.attention);
+      return 2.5 * AttentionFlops(tensor(6), tensor(7), tensor(9), *arguments.attention);
     case OpId::kLinearCrossEntropy: {
       const double product = 2.0 * Count(tensor(3)) * static_cast<double>(tensor(4).size(0));
       return product *

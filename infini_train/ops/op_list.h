@@ -268,13 +268,16 @@
   OP(Attention,                                                                                    \
      "out [B, H, T, D] = softmax(scale * q k^T + mask) v, q [B, H, T, D], k, v [B, K, S, D], "     \
      "last stride 1. lse: stat [B, H, T], natural log of the sum of exponentials. A query "        \
-     "without a key gives 0 and lse -inf.",                                                        \
+     "without a key gives 0 and lse -inf. Optional cumulative_lengths c, contiguous int32 "        \
+     "[N + 1], with B = 1 and T = S: the positions hold N samples, i from c[i] to c[i + 1], of "   \
+     "which each sees its own keys alone; those from c[N] on see none. c[0] is 0 and c does not "  \
+     "decrease: otherwise the CPU throws Error, and a device computes something else.",            \
      Tensor& out, Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,                  \
-     const AttentionParams& params)                                                                \
+     const Tensor& cumulative_lengths, const AttentionParams& params)                              \
   OP(AttentionBackward, "Gradients of Attention, overwritten; last stride 1.",                     \
      Tensor& grad_q, Tensor& grad_k, Tensor& grad_v, const Tensor& grad_out, const Tensor& out,    \
      const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,                         \
-     const AttentionParams& params)                                                                \
+     const Tensor& cumulative_lengths, const AttentionParams& params)                              \
   OP(CrossEntropy,                                                                                 \
      "losses (stat [N]) = lse - logits[target] over contiguous logits [N, V], 0 where target "     \
      "(int64 or int32 [N]) is ignore_index; lse: stat [N]. A target outside [0, V) that is not "   \

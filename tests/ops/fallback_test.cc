@@ -88,7 +88,7 @@ TEST(Fallback, FetchesTheBaseOfRandomNumbers) {
     const Tensor x = OnMock({1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 4, 2});
     expect_same({1, 1, 4, 2}, [&](Tensor& out, Generator::State state) {
       Tensor lse = OnMock({0, 0, 0, 0}, {1, 1, 4});
-      Call<op::Attention>(out, lse, x, x, x,
+      Call<op::Attention>(out, lse, x, x, x, Tensor(),
                           AttentionParams{.scale = 1, .dropout_p = 0.5, .dropout_state = state});
     });
   });

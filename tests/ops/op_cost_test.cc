@@ -44,8 +44,9 @@ TEST(OpCost, AttentionCountsThePairsThatAreSeen) {
   const Tensor lse = Make({2, 8, 16});
   AttentionParams params;
   const auto pairs = [&] {
-    const OpCost cost = Cost(OpId::kAttention, q, lse, q, k, k, params);
-    const OpCost backward = Cost(OpId::kAttentionBackward, q, k, k, q, q, lse, q, k, k, params);
+    const OpCost cost = Cost(OpId::kAttention, q, lse, q, k, k, Tensor(), params);
+    const OpCost backward =
+        Cost(OpId::kAttentionBackward, q, k, k, q, q, lse, q, k, k, Tensor(), params);
     EXPECT_EQ(backward.flops, 2.5 * cost.flops);
     return cost.flops / (4.0 * 2 * 8 * 64);
   };
@@ -55,6 +56,18 @@ TEST(OpCost, AttentionCountsThePairsThatAreSeen) {
   params.causal = false;
   params.sliding_window = 0;
   EXPECT_EQ(pairs(), 16 * 24);
+}
+
+TEST(OpCost, PackedSamplesCountAsEquallyLong) {
+  const Tensor q = Make({1, 8, 20, 64});
+  const Tensor lse = Make({1, 8, 20});
+  const Tensor lengths = Make({5}, DataType::kInt32);
+  const AttentionParams params;
+  const OpCost cost = Cost(OpId::kAttention, q, lse, q, q, q, lengths, params);
+  EXPECT_EQ(cost.flops, 4.0 * 8 * 64 * 4 * (5 * 6 / 2));
+  const OpCost backward =
+      Cost(OpId::kAttentionBackward, q, q, q, q, q, lse, q, q, q, lengths, params);
+  EXPECT_EQ(backward.flops, 2.5 * cost.flops);
 }
 
 TEST(OpCost, TheHeadCountsAProductForEachGradient) {

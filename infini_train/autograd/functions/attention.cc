@@ -26,6 +26,26 @@ AttentionParams Complete(AttentionParams params, std::int64_t head_dim, Device d
   return params;
 }
 
+/// Cumulative lengths as the op takes them.
+Tensor CheckedLengths(const Tensor& lengths, const Tensor& q, const Tensor& k) {
+  if (!lengths.defined()) return {};
+  if (lengths.dtype() != DataType::kInt32 || lengths.rank() != 1 || lengths.numel() == 0) {
+    throw Error(fmt::format("attention: expected cumulative lengths int32 [N + 1], got {} {}",
+                            ToString(lengths.dtype()), lengths.shape().ToString()));
+  }
+  if (lengths.device() != q.device()) {
+    throw Error(fmt::format("attention: expected cumulative lengths on {}, got {}",
+                            q.device().ToString(), lengths.device().ToString()));
+  }
+  if (q.size(0) != 1 || q.size(2) != k.size(2)) {
+    throw Error(
+        fmt::format("attention: expected cumulative lengths of a batch of 1 with as many "
+                    "queries as keys, got q {} and k {}",
+                    q.shape().ToString(), k.shape().ToString()));
+  }
+  return raw::Contiguous(lengths);
+}
+
 /// [B, H, T, D] stored as [B, T, H, D].
 Tensor EmptyHeads(const Tensor& like) {
   const Dims& shape = like.shape();
@@ -45,12 +65,12 @@ struct AttentionResult {
 };
 
 AttentionResult RunAttention(const Tensor& q, const Tensor& k, const Tensor& v,
-                             const AttentionParams& params) {
+                             const Tensor& cumulative_lengths, const AttentionParams& params) {
   AttentionResult result;
   result.out = EmptyHeads(q);
   result.lse =
       Tensor::Empty({q.size(0), q.size(1), q.size(2)}, detail::StatDataType(q), q.device());
-  Call<op::Attention>(result.out, result.lse, q, k, v, params);
+  Call<op::Attention>(result.out, result.lse, q, k, v, cumulative_lengths, params);
   return result;
 }
 
@@ -85,7 +105,7 @@ Tensor SplitHeads(const Tensor& x, std::int64_t num_heads) {
 }  // namespace
 
 Tensor ScaledDotProductAttention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                 AttentionParams params) {
+                                 AttentionParams params, const Tensor& cumulative_lengths) {
   const bool valid = q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && k.shape() == v.shape() &&
                      q.size(0) == k.size(0) && q.size(3) == k.size(3) && k.size(1) > 0 &&
                      q.size(1) % k.size(1) == 0;
@@ -100,32 +120,35 @@ Tensor ScaledDotProductAttention(const Tensor& q, const Tensor& k, const Tensor&
   const Tensor query = LastStrideOne(raw::To(q, dtype));
   const Tensor key = LastStrideOne(raw::To(k, dtype));
   const Tensor value = LastStrideOne(raw::To(v, dtype));
+  const Tensor lengths = CheckedLengths(cumulative_lengths, q, k);
   params = Complete(params, q.size(3), q.device());
-  auto [out, lse] = RunAttention(query, key, value, params);
+  auto [out, lse] = RunAttention(query, key, value, lengths, params);
   if (ShouldRecord({&q, &k, &v})) {
-    Record("Attention", {&out}, {&q, &k, &v},
-           [query = SavedTensor(query), key = SavedTensor(key), value = SavedTensor(value),
-            out = SavedTensor(out), lse = SavedTensor(lse), params, q_dtype = q.dtype(),
-            k_dtype = k.dtype(), v_dtype = v.dtype()](BackwardContext& context) {
-             const Tensor q = query.Unpack();
-             const Tensor k = key.Unpack();
-             const Tensor v = value.Unpack();
-             Tensor grad_q = EmptyHeads(q);
-             Tensor grad_k = EmptyHeads(k);
-             Tensor grad_v = EmptyHeads(v);
-             Call<op::AttentionBackward>(grad_q, grad_k, grad_v,
-                                         LastStrideOne(context.TakeGradOutput()), out.Unpack(),
-                                         lse.Unpack(), q, k, v, params);
-             if (context.NeedsGrad(0)) context.SetGrad(0, raw::To(grad_q, q_dtype));
-             if (context.NeedsGrad(1)) context.SetGrad(1, raw::To(grad_k, k_dtype));
-             if (context.NeedsGrad(2)) context.SetGrad(2, raw::To(grad_v, v_dtype));
-           });
+    Record(
+        "Attention", {&out}, {&q, &k, &v},
+        [query = SavedTensor(query), key = SavedTensor(key), value = SavedTensor(value),
+         out = SavedTensor(out), lse = SavedTensor(lse), lengths = SavedTensor(lengths), params,
+         q_dtype = q.dtype(), k_dtype = k.dtype(), v_dtype = v.dtype()](BackwardContext& context) {
+          const Tensor q = query.Unpack();
+          const Tensor k = key.Unpack();
+          const Tensor v = value.Unpack();
+          Tensor grad_q = EmptyHeads(q);
+          Tensor grad_k = EmptyHeads(k);
+          Tensor grad_v = EmptyHeads(v);
+          Call<op::AttentionBackward>(grad_q, grad_k, grad_v,
+                                      LastStrideOne(context.TakeGradOutput()), out.Unpack(),
+                                      lse.Unpack(), q, k, v, lengths.Unpack(), params);
+          if (context.NeedsGrad(0)) context.SetGrad(0, raw::To(grad_q, q_dtype));
+          if (context.NeedsGrad(1)) context.SetGrad(1, raw::To(grad_k, k_dtype));
+          if (context.NeedsGrad(2)) context.SetGrad(2, raw::To(grad_v, v_dtype));
+        });
   }
   return out;
 }
 
 Tensor PackedAttention(const Tensor& qkv, std::int64_t num_attention_heads,
-                       std::int64_t num_key_value_heads, AttentionParams params) {
+                       std::int64_t num_key_value_heads, AttentionParams params,
+                       const Tensor& cumulative_lengths) {
   const std::int64_t heads = num_attention_heads + 2 * num_key_value_heads;
   if (qkv.rank() != 3 || num_key_value_heads <= 0 || num_attention_heads <= 0 ||
       num_attention_heads % num_key_value_heads != 0 || qkv.size(2) % heads != 0) {
@@ -135,25 +158,26 @@ Tensor PackedAttention(const Tensor& qkv, std::int64_t num_attention_heads,
   }
   const Tensor packed = LastStrideOne(raw::To(qkv, detail::MatmulDataType("attention", qkv, qkv)));
   const auto [q, k, v] = Unpack(packed, num_attention_heads, num_key_value_heads);
+  const Tensor lengths = CheckedLengths(cumulative_lengths, q, k);
   params = Complete(params, q.size(3), q.device());
-  const auto [out, lse] = RunAttention(q, k, v, params);
+  const auto [out, lse] = RunAttention(q, k, v, lengths, params);
   Tensor result = MergeHeads(out);
   if (ShouldRecord({&qkv})) {
-    Record(
-        "PackedAttention", {&result}, {&qkv},
-        [packed = SavedTensor(packed), out = SavedTensor(out), lse = SavedTensor(lse), params,
-         num_attention_heads, num_key_value_heads, dtype = qkv.dtype()](BackwardContext& context) {
-          const Tensor qkv = packed.Unpack();
-          const auto [q, k, v] = Unpack(qkv, num_attention_heads, num_key_value_heads);
-          const Tensor grad_qkv = Tensor::Empty(qkv.shape(), qkv.dtype(), qkv.device());
-          auto [grad_q, grad_k, grad_v] =
-              Unpack(grad_qkv, num_attention_heads, num_key_value_heads);
-          const Tensor grad_out = LastStrideOne(context.TakeGradOutput());
-          Call<op::AttentionBackward>(grad_q, grad_k, grad_v,
-                                      SplitHeads(grad_out, num_attention_heads), out.Unpack(),
-                                      lse.Unpack(), q, k, v, params);
-          context.SetGrad(0, raw::To(grad_qkv, dtype));
-        });
+    Record("PackedAttention", {&result}, {&qkv},
+           [packed = SavedTensor(packed), out = SavedTensor(out), lse = SavedTensor(lse),
+            lengths = SavedTensor(lengths), params, num_attention_heads, num_key_value_heads,
+            dtype = qkv.dtype()](BackwardContext& context) {
+             const Tensor qkv = packed.Unpack();
+             const auto [q, k, v] = Unpack(qkv, num_attention_heads, num_key_value_heads);
+             const Tensor grad_qkv = Tensor::Empty(qkv.shape(), qkv.dtype(), qkv.device());
+             auto [grad_q, grad_k, grad_v] =
+                 Unpack(grad_qkv, num_attention_heads, num_key_value_heads);
+             const Tensor grad_out = LastStrideOne(context.TakeGradOutput());
+             Call<op::AttentionBackward>(grad_q, grad_k, grad_v,
+                                         SplitHeads(grad_out, num_attention_heads), out.Unpack(),
+                                         lse.Unpack(), q, k, v, lengths.Unpack(), params);
+             context.SetGrad(0, raw::To(grad_qkv, dtype));
+           });
   }
   return result;
 }

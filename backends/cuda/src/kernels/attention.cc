@@ -8,26 +8,28 @@ namespace infini_train::cuda {
 namespace {
 
 void Attention(const KernelContext& context, Tensor& out, Tensor& lse, const Tensor& q,
-               const Tensor& k, const Tensor& v, const AttentionParams& params) {
+               const Tensor& k, const Tensor& v, const Tensor& cumulative_lengths,
+               const AttentionParams& params) {
   const simt::Context launch(context, OpId::kAttention);
   const simt::detail::LaunchDevice device(launch);
   // The shared kernel for a few queries reads each key once, too, and needs no plan.
-  if (q.size(2) > simt::kDecodeQueries && CudnnAttention(context, out, lse, q, k, v, params))
+  if (!cumulative_lengths.defined() && q.size(2) > simt::kDecodeQueries &&
+      CudnnAttention(context, out, lse, q, k, v, params))
     return;
-  simt::PortableAttention(launch, out, lse, q, k, v, params);
+  simt::PortableAttention(launch, out, lse, q, k, v, cumulative_lengths, params);
 }
 
 void AttentionBackward(const KernelContext& context, Tensor& grad_q, Tensor& grad_k, Tensor& grad_v,
                        const Tensor& grad_out, const Tensor& out, const Tensor& lse,
                        const Tensor& q, const Tensor& k, const Tensor& v,
-                       const AttentionParams& params) {
+                       const Tensor& cumulative_lengths, const AttentionParams& params) {
   const simt::Context launch(context, OpId::kAttentionBackward);
   const simt::detail::LaunchDevice device(launch);
-  if (q.size(2) > simt::kDecodeQueries &&
+  if (!cumulative_lengths.defined() && q.size(2) > simt::kDecodeQueries &&
       CudnnAttentionBackward(context, grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, params))
     return;
   simt::PortableAttentionBackward(launch, grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v,
-                                  params);
+                                  cumulative_lengths, params);
 }
 
 }  // namespace

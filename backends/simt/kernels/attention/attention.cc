@@ -131,12 +131,14 @@ SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
 }  // namespace
 
 void PortableAttention(const Context& context, Tensor& out, Tensor& lse, const Tensor& q,
-                       const Tensor& k, const Tensor& v, const AttentionParams& params) {
+                       const Tensor& k, const Tensor& v, const Tensor& cumulative_lengths,
+                       const AttentionParams& params) {
+  const Tensor samples = AttentionSamples(context, cumulative_lengths, k.size(2));
+  const AttentionShape shape(q, k, samples, params);
   if (q.size(2) <= kDecodeQueries) {
-    DecodeAttention(context, out, lse, q, k, v, params);
+    DecodeAttention(context, out, lse, q, k, v, shape);
     return;
   }
-  const AttentionShape shape(q, k, params);
   DispatchFloating("Attention", q.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     using C = ComputeType<S>;

@@ -7,8 +7,9 @@ namespace infini_train::simt {
 void PortableAttentionBackward(const Context& context, Tensor& grad_q, Tensor& grad_k,
                                Tensor& grad_v, const Tensor& grad_out, const Tensor& out,
                                const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
-                               const AttentionParams& params) {
-  const AttentionShape shape(q, k, params);
+                               const Tensor& cumulative_lengths, const AttentionParams& params) {
+  const Tensor samples = AttentionSamples(context, cumulative_lengths, k.size(2));
+  const AttentionShape shape(q, k, samples, params);
   const Tensor delta =
       Tensor::Empty({shape.batch, shape.heads, shape.queries}, lse.dtype(), context.device);
   DispatchFloating("AttentionBackward", q.dtype(), [&](auto tag) {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "backends/simt/kernels/attention/attention_heads.h"
 #include "backends/simt/kernels/attention/attention_tile.h"
 
 namespace infini_train::simt {
@@ -167,8 +166,7 @@ SIMT_KERNEL void DecodeKernel(Arguments<S> args) {
 }  // namespace
 
 void DecodeAttention(const Context& context, Tensor& out, Tensor& lse, const Tensor& q,
-                     const Tensor& k, const Tensor& v, const AttentionParams& params) {
-  const AttentionShape shape(q, k, params);
+                     const Tensor& k, const Tensor& v, const AttentionShape& shape) {
   DispatchFloating("Attention", q.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     using C = ComputeType<S>;

@@ -80,9 +80,17 @@ struct AttentionDropout {
   }
 };
 
-/// The sizes of an attention op, and which query sees which key.
+/// The first key and the end of the sample of each of `positions` positions, int32 [positions, 2],
+/// from the op's cumulative lengths; undefined where these are. Whatever values they have, bounds
+/// are positions.
+Tensor AttentionSamples(const Context& context, const Tensor& cumulative_lengths,
+                        std::int64_t positions);
+
+/// The sizes of an attention op, and which query sees which key. `samples` as AttentionSamples
+/// gives them, alive until the kernels are launched.
 struct AttentionShape {
-  AttentionShape(const Tensor& q, const Tensor& k, const AttentionParams& params)
+  AttentionShape(const Tensor& q, const Tensor& k, const Tensor& samples,
+                 const AttentionParams& params)
       : batch(q.size(0)),
         heads(q.size(1)),
         kv_heads(k.size(1)),
@@ -93,6 +101,7 @@ struct AttentionShape {
         window(params.sliding_window),
         causal(params.causal),
         scale(params.scale),
+        samples(samples.defined() ? samples.data<std::int32_t>() : nullptr),
         dropout(params) {
     if (head_size > kMaxHeadSize) {
       throw Error("Attention: expected a head size of at most " + std::to_string(kMaxHeadSize) +
@@ -102,15 +111,24 @@ struct AttentionShape {
 
   /// The keys that query t sees. Both bounds grow with t.
   SIMT_DEVICE HeadRange VisibleKeys(std::int64_t t) const {
-    const std::int64_t last = causal ? Min<std::int64_t>(keys, t + 1 + keys - queries) : keys;
-    return {window > 0 ? Max<std::int64_t>(0, last - window) : 0, last};
+    const HeadRange sample = SampleOf(t, keys);
+    const std::int64_t last =
+        causal ? Min<std::int64_t>(sample.end, t + 1 + keys - queries) : sample.end;
+    return {window > 0 ? Max<std::int64_t>(sample.begin, last - window) : sample.begin, last};
   }
   /// The queries that may see any of the keys in [first, last].
   SIMT_DEVICE HeadRange QueriesOf(std::int64_t first, std::int64_t last) const {
-    if (!causal) return {0, window > 0 && last < keys - window ? std::int64_t{0} : queries};
+    const HeadRange first_sample = SampleOf(first, queries);
+    const HeadRange last_sample = SampleOf(last, queries);
     const std::int64_t shift = queries - keys;
-    return {Max<std::int64_t>(0, first + shift),
-            window > 0 ? Min<std::int64_t>(queries, last + shift + window) : queries};
+    if (!causal) {
+      const bool unseen = window > 0 && first_sample.end == last_sample.end &&
+                          last + shift + window < last_sample.end;
+      return {first_sample.begin, unseen ? first_sample.begin : last_sample.end};
+    }
+    return {
+        Max<std::int64_t>(first_sample.begin, first + shift),
+        window > 0 ? Min<std::int64_t>(last_sample.end, last + shift + window) : last_sample.end};
   }
 
   std::int64_t batch, heads, kv_heads, queries, keys, head_size;
@@ -118,7 +136,16 @@ struct AttentionShape {
   std::int64_t window;
   bool causal;
   double scale;
+  const std::int32_t* samples;  ///< or null: all positions are one sample
   AttentionDropout dropout;
+
+ private:
+  SIMT_DEVICE HeadRange SampleOf(std::int64_t position, std::int64_t positions) const {
+    if (samples == nullptr) return {0, positions};
+    const Vec<std::int32_t, 2> bounds =
+        Load<2>(samples + 2 * Min<std::int64_t>(position, keys - 1));
+    return {bounds[0], bounds[1]};
+  }
 };
 
 /// Whether all rows of [.., D] tensors of one element type may be read in vectors of `width`.

@@ -360,8 +360,8 @@ void WriteQueries(const Tensor& grad_q, const Tensor& sums, const AttentionGeome
 void AttentionBackward(const KernelContext&, Tensor& grad_q, Tensor& grad_k, Tensor& grad_v,
                        const Tensor& grad_out, const Tensor& out, const Tensor& lse,
                        const Tensor& q, const Tensor& k, const Tensor& v,
-                       const AttentionParams& params) {
-  const AttentionGeometry g(q, k, params);
+                       const Tensor& cumulative_lengths, const AttentionParams& params) {
+  const AttentionGeometry g(q, k, cumulative_lengths, params);
   if (g.head_size == 0 || g.batch == 0 || g.kv_heads == 0) return;
   DispatchFloating("AttentionBackward", q.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;

@@ -248,8 +248,8 @@ class ForwardBlock {
 };
 
 void Attention(const KernelContext&, Tensor& out, Tensor& lse, const Tensor& q, const Tensor& k,
-               const Tensor& v, const AttentionParams& params) {
-  const AttentionGeometry geometry(q, k, params);
+               const Tensor& v, const Tensor& cumulative_lengths, const AttentionParams& params) {
+  const AttentionGeometry geometry(q, k, cumulative_lengths, params);
   if (q.numel() == 0 && lse.numel() == 0) return;
   if (geometry.queries <= kDecodeQueries) {
     DecodeAttention(out, lse, q, k, v, params, geometry);

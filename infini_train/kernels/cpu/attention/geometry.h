@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "infini_train/core/philox.h"
 #include "infini_train/core/tensor.h"
@@ -19,9 +20,14 @@ struct KeyRange {
   bool empty() const { return begin >= end; }
 };
 
+/// The sample that each of `positions` positions belongs to, from Attention's cumulative lengths;
+/// nothing where these are undefined. Throws Error for values that are no such lengths.
+std::vector<KeyRange> SamplesOf(const Tensor& cumulative_lengths, std::int64_t positions);
+
 /// The sizes of an attention op and which query sees which key.
 struct AttentionGeometry {
-  AttentionGeometry(const Tensor& q, const Tensor& k, const AttentionParams& params)
+  AttentionGeometry(const Tensor& q, const Tensor& k, const Tensor& cumulative_lengths,
+                    const AttentionParams& params)
       : batch(q.size(0)),
         heads(q.size(1)),
         kv_heads(k.size(1)),
@@ -30,13 +36,14 @@ struct AttentionGeometry {
         head_size(static_cast<int>(q.size(3))),
         group(kv_heads == 0 ? 1 : heads / kv_heads),
         causal(params.causal),
-        window(params.sliding_window) {}
+        window(params.sliding_window),
+        samples(SamplesOf(cumulative_lengths, keys)) {}
 
   /// The keys that query t sees. Both bounds grow with t.
   KeyRange Visible(std::int64_t t) const {
-    const std::int64_t last = causal ? std::min(keys, t + 1 + keys - queries) : keys;
-    const std::int64_t first = window > 0 ? std::max<std::int64_t>(0, last - window) : 0;
-    return {first, last};
+    const KeyRange sample = samples.empty() ? KeyRange{0, keys} : samples[t];
+    const std::int64_t last = causal ? std::min(sample.end, t + 1 + keys - queries) : sample.end;
+    return {window > 0 ? std::max(sample.begin, last - window) : sample.begin, last};
   }
   /// The keys that any of the queries in [first, last] sees.
   KeyRange VisibleToAny(std::int64_t first, std::int64_t last) const {
@@ -48,6 +55,7 @@ struct AttentionGeometry {
   std::int64_t group;  ///< query heads of a key/value head
   bool causal;
   std::int64_t window;
+  std::vector<KeyRange> samples;  ///< of each position; empty where there is one sample
 };
 
 /// Factors of dropout for the attention weights of query t (of flat row `row` = (b H + h) T + t)
