@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <utility>
 
 #include "infini_train/conformance/suites.h"
 
@@ -52,6 +54,60 @@ std::function<void()> WeightsBackwardCall(Trial& trial, const Dims& shape) {
   return [=]() mutable { Call<op::ExpertWeightsBackward>(grad_weights, grad_out, y, rows); };
 }
 
+// Shapes of products are [rows, groups, columns of a row's result, columns of a row].
+
+/// Groups of different size, the second without a row, and a few rows that are in none.
+Tensor Counts(Trial& trial, const Dims& shape) {
+  std::vector<double> counts(static_cast<std::size_t>(shape[1]), 0.0);
+  std::int64_t left = shape[0] - shape[0] / 16;
+  for (std::size_t e = 0; e < counts.size(); ++e) {
+    if (e == 1) continue;
+    const std::int64_t count = e + 1 == counts.size() ? left : (left + 1) / 2;
+    counts[e] = static_cast<double>(count);
+    left -= count;
+  }
+  return trial.FixedValues({shape[1]}, DataType::kInt64, counts);
+}
+
+/// The matrices that a tensor holds, transposed.
+Tensor Transpose(const Tensor& x) {
+  Dims dims = x.shape(), strides = x.strides();
+  const int last = dims.size() - 1;
+  std::swap(dims[last - 1], dims[last]);
+  std::swap(strides[last - 1], strides[last]);
+  return x.AsStrided(dims, strides, x.offset());
+}
+
+/// A layer of experts, or the gradient of its input.
+template <bool kForward>
+std::function<void()> GroupedGemmCall(Trial& trial, const Dims& shape) {
+  const auto [rows, groups, n, k] = std::array{shape[0], shape[1], shape[2], shape[3]};
+  const Tensor a = trial.Input({rows, k});
+  const Tensor b = kForward ? Transpose(trial.Input({groups, n, k})) : trial.Input({groups, k, n});
+  const Tensor counts = Counts(trial, shape);
+  Tensor out = kForward ? trial.Output({rows, n}) : trial.InOut({rows, n});
+  return [=]() mutable { Call<op::GroupedGemm>(out, a, b, counts, !kForward); };
+}
+
+/// The gradient of the experts' weights, in the type of gradients.
+std::function<void()> KGroupedGemmCall(Trial& trial, const Dims& shape) {
+  const auto [rows, groups, n, k] = std::array{shape[0], shape[1], shape[2], shape[3]};
+  const Tensor grad = Transpose(trial.Input({rows, n}));
+  const Tensor x = trial.Input({rows, k});
+  const Tensor counts = Counts(trial, shape);
+  Tensor out = trial.StatInOut({groups, n, k});
+  return [=]() mutable { Call<op::KGroupedGemm>(out, grad, x, counts, true); };
+}
+
+double ProductFlops(const Dims& shape) {
+  return 2.0 * static_cast<double>(shape[0]) * static_cast<double>(shape[2]) *
+         static_cast<double>(shape[3]);
+}
+/// A sum over the rows.
+double FirstExtent(const Dims& shape) {
+  return 10 + static_cast<double>(shape[0]);
+}
+
 }  // namespace
 
 void AppendExpertSuites(std::vector<OpSuite>& suites) {
@@ -67,6 +123,18 @@ void AppendExpertSuites(std::vector<OpSuite>& suites) {
   add(OpId::kExpertUnpermute, kFloatingTypes, &UnpermuteCall<true>, Ten, benchmark);
   add(OpId::kExpertUnpermute, kFloatingTypes, &UnpermuteCall<false>, Ten, {});
   add(OpId::kExpertWeightsBackward, kFloatingTypes, &WeightsBackwardCall, LastExtent, benchmark);
+
+  const std::vector<Dims> products = {{1, 1, 1, 1},      {33, 3, 17, 40}, {200, 4, 72, 64},
+                                      {40, 17, 129, 33}, {0, 2, 8, 8},    {9, 2, 16, 0},
+                                      {150, 2, 264, 136}};
+  const auto product = [&](OpId op, TrialBody body, ShapeFunction operations,
+                           const Dims& measured) {
+    suites.push_back(
+        {op, kFloatingTypes, kRowMajor, products, body, operations, measured, ProductFlops});
+  };
+  product(OpId::kGroupedGemm, &GroupedGemmCall<true>, LastExtent, {64, 8, 256, 256});
+  product(OpId::kGroupedGemm, &GroupedGemmCall<false>, LastExtent, {});
+  product(OpId::kKGroupedGemm, &KGroupedGemmCall, FirstExtent, {64, 8, 256, 256});
 }
 
 }  // namespace infini_train::conformance

@@ -22,6 +22,11 @@ Tensor ToFloat64(const Tensor& x) {
   return wide.AsStrided(x.shape(), strides, wide.offset());
 }
 
+/// What a product is summed in, before it is converted to out.
+Tensor WideResult(const Tensor& out, bool accumulate) {
+  return accumulate ? ToFloat64(out) : Tensor::Empty(out.shape(), DataType::kFloat64, out.device());
+}
+
 }  // namespace
 
 void ComposeGemmGelu(Tensor& out, Tensor& pre, const Tensor& a, const Tensor& b,
@@ -62,9 +67,22 @@ bool MultipliesInFloat64(DataType dtype) noexcept {
 
 void GemmInFloat64(Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
                    bool accumulate) {
-  Tensor wide =
-      accumulate ? ToFloat64(out) : Tensor::Empty(out.shape(), DataType::kFloat64, out.device());
+  Tensor wide = WideResult(out, accumulate);
   Call<op::Gemm>(wide, ToFloat64(a), ToFloat64(b), ToFloat64(bias), accumulate);
+  Call<op::Copy>(out, wide);
+}
+
+void GroupedGemmInFloat64(Tensor& out, const Tensor& a, const Tensor& b, const Tensor& counts,
+                          bool accumulate) {
+  Tensor wide = WideResult(out, accumulate);
+  Call<op::GroupedGemm>(wide, ToFloat64(a), ToFloat64(b), counts, accumulate);
+  Call<op::Copy>(out, wide);
+}
+
+void KGroupedGemmInFloat64(Tensor& out, const Tensor& a, const Tensor& b, const Tensor& counts,
+                           bool accumulate) {
+  Tensor wide = WideResult(out, accumulate);
+  Call<op::KGroupedGemm>(wide, ToFloat64(a), ToFloat64(b), counts, accumulate);
   Call<op::Copy>(out, wide);
 }
 

@@ -26,5 +26,10 @@ INFINI_TRAIN_API bool MultipliesInFloat64(DataType dtype) noexcept;
 /// The op Gemm in float64: operands are converted to it, and the result from it.
 INFINI_TRAIN_API void GemmInFloat64(Tensor& out, const Tensor& a, const Tensor& b,
                                     const Tensor& bias, bool accumulate);
+/// The same for GroupedGemm and KGroupedGemm.
+INFINI_TRAIN_API void GroupedGemmInFloat64(Tensor& out, const Tensor& a, const Tensor& b,
+                                           const Tensor& counts, bool accumulate);
+INFINI_TRAIN_API void KGroupedGemmInFloat64(Tensor& out, const Tensor& a, const Tensor& b,
+                                            const Tensor& counts, bool accumulate);
 
 }  // namespace infini_train

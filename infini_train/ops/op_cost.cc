@@ -60,7 +60,10 @@ double FlopsOf(OpId id, const OpArguments& arguments) {
   switch (id) {
     case OpId::kGemm:
     case OpId::kFp8Gemm:
+    case OpId::kGroupedGemm:
       return ProductFlops(tensor(0), tensor(1));
+    case OpId::kKGroupedGemm:
+      return 2.0 * Count(tensor(1)) * static_cast<double>(tensor(2).size(1));
     case OpId::kGemmGelu:
     case OpId::kGemmGeluBackward:
     case OpId::kGemmRowSums:
@@ -94,6 +97,8 @@ double BytesOf(OpId id, const OpArguments& arguments) {
     case OpId::kGemm:
     case OpId::kGemmRowSums:
     case OpId::kFp8Gemm:
+    case OpId::kGroupedGemm:
+    case OpId::kKGroupedGemm:
       return accumulates() ? sum + Bytes(tensor(0)) : sum;
     case OpId::kAddScaled:
       return sum + Bytes(tensor(0));

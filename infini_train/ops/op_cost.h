@@ -22,7 +22,8 @@ struct OpArguments {
 struct OpCost {
   /// Each input read once, each output written once; what is updated in place counts twice.
   double bytes = 0.0;
-  /// Multiplications and additions of matrix products and attention; 0 for other ops.
+  /// Multiplications and additions of matrix products and attention; 0 for other ops. Of products
+  /// by groups as if every row were in one: how many are stands on the device.
   double flops = 0.0;
 };
 

@@ -316,6 +316,11 @@
 // place of each (token, choice) among the N k rows sorted by expert. Contiguous; floating dtypes.
 // An expert outside [0, E) is an Error where the device can tell at once, and has row -1 elsewhere;
 // row -1 is skipped.
+//
+// Grouped products: R rows in E groups that follow each other, of counts (int64 [E], contiguous)
+// rows each; rows behind the last group are in none. Layouts and dtypes as Gemm's. A negative count,
+// or more than R rows together, is an Error where the device can tell at once; elsewhere a negative
+// count is 0 and groups end with the rows.
 #define INFINI_TRAIN_EXPERT_OPS(OP)                                                                \
   OP(ExpertSort,                                                                                   \
      "rows of a stable sort of experts (int64 or int32 [N, k]) in order of token, then choice; "   \
@@ -332,7 +337,16 @@
   OP(ExpertWeightsBackward,                                                                        \
      "grad_weights (stat [N, k]) = dot product of grad_out [N, C] row t and y [N k, C] row "       \
      "rows[t, j].",                                                                                \
-     Tensor& grad_weights, const Tensor& grad_out, const Tensor& y, const Tensor& rows)
+     Tensor& grad_weights, const Tensor& grad_out, const Tensor& y, const Tensor& rows)            \
+  OP(GroupedGemm,                                                                                  \
+     "out [R, N] = a [R, K] @ b [E, K, N], the rows of a group by the group's b, plus the former " \
+     "out where accumulate. Rows of no group get 0, or stay as they are where accumulate.",        \
+     Tensor& out, const Tensor& a, const Tensor& b, const Tensor& counts, bool accumulate)         \
+  OP(KGroupedGemm,                                                                                 \
+     "out [E, M, N] = a [M, R] @ b [R, N], summed over the rows of b of each group apart, plus "   \
+     "the former out where accumulate: the gradient of GroupedGemm's b. Rows of no group are not " \
+     "read.",                                                                                      \
+     Tensor& out, const Tensor& a, const Tensor& b, const Tensor& counts, bool accumulate)
 
 // Multi-tensor, without host synchronisation. All lists run parallel to params; masters is empty or
 // holds a float32 copy for each low-precision parameter (undefined for the others), which is then

@@ -38,6 +38,20 @@ TEST(OpCost, ProductsReadTheirOperandsOnceAndTheOutputWhereTheyAddToIt) {
             2.0 * 3 * 4 * 5 * 7);
 }
 
+TEST(OpCost, ProductsByGroupsUseEachRowOnce) {
+  const Tensor counts = Make({8}, DataType::kInt64);
+  const Tensor x = Make({512, 64});
+  const Tensor y = Make({512, 32});
+  const Tensor weights = Make({8, 64, 32});
+  const OpCost rows = Cost(OpId::kGroupedGemm, y, x, weights, counts, false);
+  EXPECT_EQ(rows.flops, 2.0 * 512 * 64 * 32);
+  EXPECT_EQ(rows.bytes, 4.0 * (512 * 32 + 512 * 64 + 8 * 64 * 32) + 64);
+  const Tensor columns = x.AsStrided({64, 512}, {1, 64}, 0);
+  const OpCost depth = Cost(OpId::kKGroupedGemm, weights, columns, y, counts, true);
+  EXPECT_EQ(depth.flops, rows.flops);
+  EXPECT_EQ(depth.bytes, rows.bytes + 4.0 * 8 * 64 * 32);
+}
+
 TEST(OpCost, AttentionCountsThePairsThatAreSeen) {
   const Tensor q = Make({2, 8, 16, 64});
   const Tensor k = Make({2, 4, 24, 64});

@@ -8,29 +8,17 @@
 #include "infini_train/ops/dispatch.h"
 
 namespace infini_train::simt {
-namespace {
-
-template <typename O>
-struct NoEpilogue {
-  O* matrix = nullptr;
-
-  template <int kN, typename C>
-  SIMT_DEVICE void Apply(C*, std::int64_t) const {}
-};
-
-}  // namespace
-
 void PortableGemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b,
                   const Tensor& bias, bool accumulate) {
   DispatchFloating("Gemm", a.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     if (out.dtype() == a.dtype()) {
-      gemm::Run<S, S>(context, out, a, b, bias, accumulate, NoEpilogue<S>());
+      gemm::Run<S, S>(context, out, a, b, bias, accumulate, gemm::NoEpilogue<S>());
       return;
     }
     if constexpr (std::is_same_v<ComputeType<S>, float> && !std::is_same_v<S, float>) {
       if (out.dtype() == DataType::kFloat32) {
-        gemm::Run<S, float>(context, out, a, b, bias, accumulate, NoEpilogue<float>());
+        gemm::Run<S, float>(context, out, a, b, bias, accumulate, gemm::NoEpilogue<float>());
         return;
       }
     }

@@ -57,6 +57,23 @@ struct Problem {
   BatchDim dims[kMaxRank - 2];
 };
 
+template <typename O>
+struct NoEpilogue {
+  O* matrix = nullptr;
+
+  template <int kN, typename C>
+  SIMT_DEVICE void Apply(C*, std::int64_t) const {}
+};
+
+// One of the products that a launch computes: where its operands begin, and its extents.
+template <typename S, typename O>
+struct Product {
+  O* out;
+  const S* a;
+  const S* b;
+  std::int64_t m, k;
+};
+
 template <typename S, typename O, typename Epilogue>
 SIMT_DEVICE void WriteRow(const Problem<S, O>& problem, const Epilogue& epilogue, O* out,
                           std::int64_t row, std::int64_t column, const ComputeType<S>* sums) {
@@ -95,82 +112,101 @@ SIMT_DEVICE void WriteRow(const Problem<S, O>& problem, const Epilogue& epilogue
   }
 }
 
-template <typename S, typename O, int kTileM, typename Epilogue>
-SIMT_KERNEL void GemmKernel(Problem<S, O> problem, Epilogue epilogue) {
+// Tiles in shared memory: [depth][extent] with gaps, in two buffers each.
+template <typename C, int kTileM>
+struct Buffers {
+  static constexpr int kStrideA = kTileM + kMaxVectorWidth<C>;
+  static constexpr int kStrideB = kTileN + kMaxVectorWidth<C>;
+  static constexpr int kTileA = kDepth * kStrideA;
+  static constexpr int kTileB = kDepth * kStrideB;
+
+  Shared<C> a, b;
+};
+
+// Computes and writes the tile of a product at row m0, column n0. All lanes of the block call it;
+// they are done with the buffers when it returns.
+template <int kTileM, typename S, typename O, typename Epilogue>
+SIMT_DEVICE void ComputeTile(const Problem<S, O>& problem, const Epilogue& epilogue,
+                             const Product<S, O>& product, std::int64_t m0, std::int64_t n0,
+                             const Buffers<ComputeType<S>, kTileM>& buffers,
+                             Place place = Place::current()) {
   using C = ComputeType<S>;
+  using Tiles = Buffers<C, kTileM>;
   constexpr int kVector = kMaxVectorWidth<C>;
   constexpr int kRows = kTileM / kLanes;
   constexpr int kColumns = kTileN / kLanes;
   // A lane's rows (and columns) come in vectors that are a lane's width times the lanes apart.
   constexpr int kRowVector = std::min(kRows, kVector);
-  constexpr int kStrideA = kTileM + kVector;
-  constexpr int kStrideB = kTileN + kVector;
-  constexpr int kTileA = kDepth * kStrideA;
-  constexpr int kTileB = kDepth * kStrideB;
-  SIMT_SHARED(C, a_tiles, 2 * kTileA);
-  SIMT_SHARED(C, b_tiles, 2 * kTileB);
-
   const int row_at = ThreadIndex() / kLanes * kRowVector;
   const int column_at = ThreadIndex() % kLanes * kVector;
+  const auto& a_layout = problem.a_layout;
+  const auto& b_layout = problem.b_layout;
+  const S* a = product.a + m0 * a_layout.extent_stride;
+  const S* b = product.b + n0 * b_layout.extent_stride;
+
+  TileLoader<S, kThreads, kTileM, kDepth, Tiles::kStrideA> a_loader;
+  TileLoader<S, kThreads, kTileN, kDepth, Tiles::kStrideB> b_loader;
+  C sums[kRows][kColumns] = {};
+  // Step -1 only loads. The tiles alternate between two buffers: while one is multiplied the next
+  // is written.
+  for (std::int64_t step = -1; step * kDepth < product.k; ++step) {
+    const std::int64_t next = (step + 1) * kDepth;
+    const int buffer = static_cast<int>(step & 1);
+    if (next < product.k) {
+      a_loader.Fetch(a + next * a_layout.depth_stride, a_layout.extent_stride,
+                     a_layout.depth_stride, a_layout.along_depth, a_layout.vector, product.m - m0,
+                     product.k - next);
+      b_loader.Fetch(b + next * b_layout.depth_stride, b_layout.extent_stride,
+                     b_layout.depth_stride, b_layout.along_depth, b_layout.vector, problem.n - n0,
+                     product.k - next);
+    }
+    if (step >= 0) {
+      MultiplyTiles<kDepth, kLanes * kRowVector, kLanes * kVector, Tiles::kStrideA,
+                    Tiles::kStrideB>(sums, buffers.a, buffer * Tiles::kTileA + row_at, buffers.b,
+                                     buffer * Tiles::kTileB + column_at);
+    }
+    if (next < product.k) {
+      a_loader.Put(buffers.a.Sub((1 - buffer) * Tiles::kTileA, Tiles::kTileA),
+                   a_layout.along_depth);
+      b_loader.Put(buffers.b.Sub((1 - buffer) * Tiles::kTileB, Tiles::kTileB),
+                   b_layout.along_depth);
+    }
+    SyncBlock(place);
+  }
+
+  SIMT_UNROLL
+  for (int i = 0; i < kRows; ++i) {
+    const std::int64_t row = m0 + i / kRowVector * (kLanes * kRowVector) + row_at + i % kRowVector;
+    if (row >= product.m) continue;
+    SIMT_UNROLL
+    for (int j = 0; j < kColumns; j += kVector) {
+      const std::int64_t column = n0 + j * kLanes + column_at;
+      if (column < problem.n) WriteRow(problem, epilogue, product.out, row, column, &sums[i][j]);
+    }
+  }
+}
+
+template <typename S, typename O, int kTileM, typename Epilogue>
+SIMT_KERNEL void GemmKernel(Problem<S, O> problem, Epilogue epilogue) {
+  using Tiles = Buffers<ComputeType<S>, kTileM>;
+  SIMT_SHARED(ComputeType<S>, a_tiles, 2 * Tiles::kTileA);
+  SIMT_SHARED(ComputeType<S>, b_tiles, 2 * Tiles::kTileB);
   const std::int64_t tiles_m = (problem.m + kTileM - 1) / kTileM;
   const std::int64_t tiles_n = (problem.n + kTileN - 1) / kTileN;
   const std::int64_t count = tiles_m * tiles_n * problem.batch;
   for (std::int64_t tile = BlockIndex(); tile < count; tile += GridSize()) {
-    const std::int64_t m0 = tile % tiles_m * kTileM;
-    const std::int64_t n0 = tile / tiles_m % tiles_n * kTileN;
-    const S* a = problem.a + m0 * problem.a_layout.extent_stride;
-    const S* b = problem.b + n0 * problem.b_layout.extent_stride;
-    O* out = problem.out;
+    Product<S, O> product{problem.out, problem.a, problem.b, problem.m, problem.k};
     std::int64_t index = tile / tiles_m / tiles_n;
     for (int i = problem.batch_rank - 1; i >= 0; --i) {
       const BatchDim& dim = problem.dims[i];
       const std::int64_t position = index % dim.extent;
       index /= dim.extent;
-      a += position * dim.a;
-      b += position * dim.b;
-      out += position * dim.out;
+      product.a += position * dim.a;
+      product.b += position * dim.b;
+      product.out += position * dim.out;
     }
-
-    TileLoader<S, kThreads, kTileM, kDepth, kStrideA> a_loader;
-    TileLoader<S, kThreads, kTileN, kDepth, kStrideB> b_loader;
-    const auto& a_layout = problem.a_layout;
-    const auto& b_layout = problem.b_layout;
-    C sums[kRows][kColumns] = {};
-    // Step -1 only loads. The tiles alternate between two buffers: while one is multiplied the next
-    // is written.
-    for (std::int64_t step = -1; step * kDepth < problem.k; ++step) {
-      const std::int64_t next = (step + 1) * kDepth;
-      const int buffer = static_cast<int>(step & 1);
-      if (next < problem.k) {
-        a_loader.Fetch(a + next * a_layout.depth_stride, a_layout.extent_stride,
-                       a_layout.depth_stride, a_layout.along_depth, a_layout.vector, problem.m - m0,
-                       problem.k - next);
-        b_loader.Fetch(b + next * b_layout.depth_stride, b_layout.extent_stride,
-                       b_layout.depth_stride, b_layout.along_depth, b_layout.vector, problem.n - n0,
-                       problem.k - next);
-      }
-      if (step >= 0) {
-        MultiplyTiles<kDepth, kLanes * kRowVector, kLanes * kVector, kStrideA, kStrideB>(
-            sums, a_tiles, buffer * kTileA + row_at, b_tiles, buffer * kTileB + column_at);
-      }
-      if (next < problem.k) {
-        a_loader.Put(a_tiles.Sub((1 - buffer) * kTileA, kTileA), a_layout.along_depth);
-        b_loader.Put(b_tiles.Sub((1 - buffer) * kTileB, kTileB), b_layout.along_depth);
-      }
-      SyncBlock();
-    }
-
-    SIMT_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      const std::int64_t row =
-          m0 + i / kRowVector * (kLanes * kRowVector) + row_at + i % kRowVector;
-      if (row >= problem.m) continue;
-      SIMT_UNROLL
-      for (int j = 0; j < kColumns; j += kVector) {
-        const std::int64_t column = n0 + j * kLanes + column_at;
-        if (column < problem.n) WriteRow(problem, epilogue, out, row, column, &sums[i][j]);
-      }
-    }
+    ComputeTile(problem, epilogue, product, tile % tiles_m * kTileM,
+                tile / tiles_m % tiles_n * kTileN, Tiles{a_tiles, b_tiles});
   }
 }
 

@@ -1,7 +1,6 @@
 #include "infini_train/kernels/cpu/gemm/gemm.h"
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -83,11 +82,6 @@ void RunGemm(const GemmProblem& problem, void* c, const void* a, const void* b, 
 
 namespace {
 
-// A dimension of a batch of products, with the operands' strides in elements.
-struct BatchDim {
-  std::int64_t extent, a, b, c;
-};
-
 // Layout of the last two dims. A dim of extent 1 may have any stride.
 MatrixLayout LayoutOf(const Tensor& tensor) {
   const int rank = tensor.rank();
@@ -100,30 +94,40 @@ MatrixLayout LayoutOf(const Tensor& tensor) {
   return layout;
 }
 
-std::byte* At(const Tensor& tensor, std::int64_t offset) {
-  return static_cast<std::byte*>(tensor.raw_data()) +
-         offset * static_cast<std::int64_t>(SizeOf(tensor.dtype()));
-}
+}  // namespace
 
-void Gemm(const KernelContext&, Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
-          bool accumulate) {
-  const int rank = out.rank();
+GemmProblem DescribeGemm(std::string_view op, const Tensor& out, const Tensor& a, const Tensor& b,
+                         bool accumulate) {
   GemmProblem problem;
-  problem.m = out.shape()[rank - 2];
-  problem.n = out.shape()[rank - 1];
-  problem.k = a.shape()[rank - 1];
+  problem.m = out.size(-2);
+  problem.n = out.size(-1);
+  problem.k = a.size(-1);
   problem.a = LayoutOf(a);
   problem.b = LayoutOf(b);
   problem.c = LayoutOf(out);
   problem.input = a.dtype();
   problem.output = out.dtype();
   problem.accumulate = accumulate;
-  const void* bias_data = bias.defined() ? bias.raw_data() : nullptr;
   if (problem.output != problem.input &&
       (problem.output != DataType::kFloat32 || problem.input == DataType::kFloat64)) {
-    ::infini_train::detail::ThrowUnsupportedDataType("Gemm", problem.output,
+    ::infini_train::detail::ThrowUnsupportedDataType(op, problem.output,
                                                      "its inputs' type or float32 as out");
   }
+  return problem;
+}
+
+namespace {
+
+// A dimension of a batch of products, with the operands' strides in elements.
+struct BatchDim {
+  std::int64_t extent, a, b, c;
+};
+
+void Gemm(const KernelContext&, Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
+          bool accumulate) {
+  const int rank = out.rank();
+  GemmProblem problem = DescribeGemm("Gemm", out, a, b, accumulate);
+  const void* bias_data = bias.defined() ? bias.raw_data() : nullptr;
   if (MultipliesInFloat64(a.dtype())) {
     GemmInFloat64(out, a, b, bias, accumulate);
     return;
@@ -162,7 +166,8 @@ void Gemm(const KernelContext&, Tensor& out, const Tensor& a, const Tensor& b, c
       offset_b += position * dims[i].b;
       offset_c += position * dims[i].c;
     }
-    RunGemm(problem, At(out, offset_c), At(a, offset_a), At(b, offset_b), bias_data);
+    RunGemm(problem, AddressAt(out, offset_c), AddressAt(a, offset_a), AddressAt(b, offset_b),
+            bias_data);
   };
   constexpr std::int64_t kSerialWork = 32 * 1024;
   const std::int64_t work = problem.m * problem.n * problem.k;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
-#include "infini_train/core/dtype.h"
+#include "infini_train/core/tensor.h"
 
 namespace infini_train::cpu {
 
@@ -49,5 +51,16 @@ struct GemmProblem {
 /// the problem and, where oneDNN runs it, on the number of threads.
 void RunGemm(const GemmProblem& problem, void* c, const void* a, const void* b,
              const void* bias = nullptr);
+
+/// The problem of the last two dimensions of the operands of an op: `op`'s name is for the Error
+/// that is thrown where products of a's type are not written in out's.
+GemmProblem DescribeGemm(std::string_view op, const Tensor& out, const Tensor& a, const Tensor& b,
+                         bool accumulate);
+
+/// The address of the element that lies `offset` elements into the tensor.
+inline std::byte* AddressAt(const Tensor& tensor, std::int64_t offset) {
+  return static_cast<std::byte*>(tensor.raw_data()) +
+         offset * static_cast<std::int64_t>(SizeOf(tensor.dtype()));
+}
 
 }  // namespace infini_train::cpu
