@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "backends/simt/dialect.h"
+
+/// Instructions for products of the half types by tensor cores, of compute capability 8.0: what
+/// they move and where each lane of a warp has its share (PTX ISA, "Matrix multiply-accumulate
+/// operation using mma instruction"). On older chips the functions do nothing.
+namespace infini_train::cuda {
+
+/// An address in shared memory as the instructions take it.
+SIMT_DEVICE inline std::uint32_t SharedAddress(const void* pointer) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+/// Starts to copy 16 bytes from global to shared memory, or to set them to 0 where not `inside`.
+SIMT_DEVICE inline void CopyAsync(std::uint32_t to, const void* from, bool inside) {
+#if __CUDA_ARCH__ >= 800
+  const int bytes = inside ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(bytes)
+               : "memory");
+#endif
+}
+/// Ends a group of the lane's copies.
+SIMT_DEVICE inline void CommitCopies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/// Waits until at most kPending groups, the last ones, are under way.
+template <int kPending>
+SIMT_DEVICE inline void WaitForCopies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
+}
+
+/// Loads four matrices of 8 rows of 16 bytes; lane i has the address of row i % 8 of matrix i / 8.
+/// Matrix j goes to words[j]: lane i has elements 2 (i % 4) and the next one of row i / 4, or, of
+/// transposed matrices, of column i / 4.
+template <bool kTransposed>
+SIMT_DEVICE inline void LoadMatrices(std::uint32_t (&words)[4], std::uint32_t address) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+  }
+#endif
+}
+
+/// sums [16, 8] += a [16, 16] @ b [16, 8]. The matrices of a: rows 0 to 7, then 8 to 15, of columns
+/// 0 to 7, then of 8 to 15. Those of b, whose rows are columns here: 0 to 7, then 8 to 15. Of the
+/// sums, lane i has elements 2 (i % 4) and the next one of row i / 4, then of row i / 4 + 8.
+template <typename T>
+SIMT_DEVICE inline void MultiplyAdd(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                    std::uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    static_assert(std::is_same_v<T, Float16>);
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+#endif
+}
+
+/// Two numbers rounded to a half type, the first in the lower bits.
+template <typename T>
+SIMT_DEVICE inline std::uint32_t PackPair(float first, float second) {
+  return static_cast<std::uint32_t>(simt::FromCompute<T>(first).bits) |
+         static_cast<std::uint32_t>(simt::FromCompute<T>(second).bits) << 16;
+}
+
+}  // namespace infini_train::cuda
