@@ -75,6 +75,7 @@ void Run(const Options& options) {
   std::vector<Case> cases;
   AppendGemmCases(cases);
   AppendAttentionCases(cases);
+  AppendExpertCases(cases);
   AppendFp8Cases(cases);
   AppendMemoryCases(cases);
   fmt::print("{:<56} {:>9} {:>9} {:>8}\n", "op", "ms", "TFLOP/s", "TB/s");
