@@ -6,6 +6,9 @@
 #include <charconv>
 #include <functional>
 #include <type_traits>
+#include <variant>
+
+#include "infini_train/core/device/provider_flags.h"
 
 namespace infini_train::trainer {
 namespace {
@@ -43,12 +46,21 @@ std::string CheckNumber(const std::string& text) {
   return fmt::format("expected {}, got {}", expected, text.empty() ? "nothing" : text);
 }
 
+/// What the provider of this build adds.
+void AddProviderFlags(Flags& flags) {
+  const std::vector<ProviderFlag> provider_flags = ProviderFlags();
+  if (!provider_flags.empty()) flags.Section("Provider");
+  for (const ProviderFlag& flag : provider_flags)
+    std::visit([&](auto* value) { flags.Add(flag.name, *value, flag.help); }, flag.value);
+}
+
 /// Where and how the commands that only run a model do it.
 template <typename Options>
 void AddInferenceFlags(Flags& flags, Options& o) {
   flags.Add("device", o.device, "cpu, cuda[:N], a provider's name, or auto");
   flags.Add("dtype", o.dtype, "float32 or bfloat16");
   flags.Add("num_threads", o.num_threads, "CPU threads; 0 for all");
+  AddProviderFlags(flags);
 }
 
 }  // namespace
@@ -209,6 +221,8 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
   flags.Add("pipeline_parallel", o.pipeline_parallel, "1 only");
   flags.Add("virtual_pipeline_parallel", o.virtual_pipeline_parallel, "1 only");
   flags.Add("zero_stage", o.zero_stage, "0 only");
+
+  AddProviderFlags(flags);
 }
 
 void AddTokenizeFlags(Flags& flags, TokenizeCommandOptions& o) {
@@ -257,7 +271,9 @@ void AddExportFlags(Flags& flags, ExportOptions& o) {
 
 void AddInfoFlags(Flags& flags, InfoOptions& o) {
   flags.AddPositional("path", o.path, "preset, model folder, checkpoint or token file");
-  flags.Add("device", o.device, "list the ops that have kernels for a device");
+  flags.Add("device", o.device,
+            "list the settings of a device's runtime, and the ops that have kernels for it");
+  AddProviderFlags(flags);
 }
 
 void AddConformanceFlags(Flags& flags, ConformanceOptions& o) {
@@ -265,6 +281,7 @@ void AddConformanceFlags(Flags& flags, ConformanceOptions& o) {
   flags.Add("output_dir", o.output_dir, "folder for conformance.json, .md and .html");
   flags.Add("ops", o.ops, "ops to check (default: all)");
   flags.Add("benchmark", o.benchmark, "measure the speed of each op");
+  AddProviderFlags(flags);
 }
 
 }  // namespace infini_train::trainer

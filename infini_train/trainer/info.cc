@@ -67,9 +67,10 @@ void InfoCommand(const InfoOptions& options, std::FILE* out) {
       }
     } else {
       const Device device = ResolveDevice(options.device);
-      const DeviceProperties properties =
-          GetDeviceGuardImpl(device.type()).Properties(device.index());
-      fmt::print(out, "device {}: {}\n", device.ToString(), properties.name);
+      const DeviceGuardImpl& impl = GetDeviceGuardImpl(device.type());
+      fmt::print(out, "device {}: {}\n", device.ToString(), impl.Properties(device.index()).name);
+      for (const RuntimeSetting& setting : impl.Settings())
+        fmt::print(out, "  {} = {} ({})\n", setting.name, setting.value, setting.origin);
       for (int op = 0; op < kNumOps; ++op) {
         const auto id = static_cast<OpId>(op);
         const std::string library = KernelLibrary(device.type(), id);

@@ -13,6 +13,8 @@ COMMANDS = ("tokenize", "train", "generate", "evaluate", "export", "info", "conf
 
 def flags_of_program(program, command):
     text = subprocess.run([program, command, "--help"], check=True, capture_output=True, text=True).stdout
+    # A provider's page lists its own.
+    text = text.split("\nProvider:\n")[0]
     # A flag's line begins with its names: "  --tokenizer,--tokenizer_bin TEXT".
     lines = re.findall(r"^  (?:-h,)?(--\S+)", text, flags=re.MULTILINE)
     return {name for line in lines for name in re.findall(r"--(\w+)", line)} - {"help"}

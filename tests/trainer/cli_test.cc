@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "infini_train/core/device/provider_flags.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace infini_train::trainer {
@@ -410,6 +411,21 @@ TEST(Commands, FromTextToText) {
   EXPECT_THAT(Call({"info", "gpt2"}).out, HasSubstr("124439808 parameters"));
   EXPECT_THAT(Call({"info"}).out, AllOf(HasSubstr("device cpu"), HasSubstr("preset gpt2-nano")));
   ExpectRefused({"info", run / "nothing"}, {"nothing"});
+}
+
+TEST(ProviderFlagsOfPrograms, ReachTheProvidersVariables) {
+  static bool is_on = true;
+  static std::string mode = "slow";
+  RegisterProviderFlag({"chip_on", "on or off", &is_on});
+  RegisterProviderFlag({"chip_mode", "how", &mode});
+  EXPECT_EQ(Call({"info", "--device", "cpu", "--nochip_on", "--chip_mode=fast"}).status, 0);
+  EXPECT_FALSE(is_on);
+  EXPECT_EQ(mode, "fast");
+  for (const char* command : {"train", "generate", "evaluate", "info", "conformance"}) {
+    EXPECT_THAT(Call({command, "--help"}).out,
+                AllOf(HasSubstr("Provider:"), HasSubstr("--chip_mode TEXT")));
+  }
+  ExpectRefused({"tokenize", "--chip_mode", "fast"}, {"unknown flag --chip_mode"});
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "infini_train/core/api.h"
 #include "infini_train/core/device/device.h"
@@ -36,6 +37,13 @@ struct DeviceProperties {
 struct DeviceTraffic {
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
+};
+
+/// How a runtime was told to work, for reports: a name, a value, and where the value comes from.
+struct RuntimeSetting {
+  std::string name;
+  std::string value;
+  std::string origin;  ///< "default", "flag" or "environment", say
 };
 
 /// The runtime that a provider fills in for its kind of device. Pure virtual functions are
@@ -126,6 +134,8 @@ class INFINI_TRAIN_API DeviceGuardImpl {
   /// Optional: what finished kernels have moved since the process started, on all devices. Without
   /// it, reports reckon with the least that an op can move.
   virtual std::optional<DeviceTraffic> Traffic() const { return std::nullopt; }
+  /// Optional: the settings that this process runs with, which `infini-train info` prints.
+  virtual std::vector<RuntimeSetting> Settings() const { return {}; }
 };
 
 /// The runtime of a kind of device, constructed on first use. Throws Error when the build or the
