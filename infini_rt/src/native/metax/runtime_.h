@@ -103,24 +103,15 @@ struct Runtime<Device::Type::kMetax> {
   using NativeAttr = decltype(mcMemPoolAttrReleaseThreshold);
   static NativeAttr Native(MemPoolAttr attr) {
     switch (attr) {
-      case kMemPoolReuseFollowEventDependencies:
-        return mcMemPoolReuseFollowEventDependencies;
-      case kMemPoolReuseAllowOpportunistic:
-        return mcMemPoolReuseAllowOpportunistic;
-      case kMemPoolReuseAllowInternalDependencies:
-        return mcMemPoolReuseAllowInternalDependencies;
       case kMemPoolAttrReleaseThreshold:
         return mcMemPoolAttrReleaseThreshold;
-      case kMemPoolAttrReservedMemCurrent:
-        return mcMemPoolAttrReservedMemCurrent;
       case kMemPoolAttrReservedMemHigh:
         return mcMemPoolAttrReservedMemHigh;
-      case kMemPoolAttrUsedMemCurrent:
-        return mcMemPoolAttrUsedMemCurrent;
       case kMemPoolAttrUsedMemHigh:
         return mcMemPoolAttrUsedMemHigh;
+      default:
+        return static_cast<NativeAttr>(attr);  // not known by name: the SDK takes or refuses it
     }
-    return static_cast<NativeAttr>(attr);  // the SDK refuses it
   }
 };
 
