@@ -1,11 +1,12 @@
 // Causal attention on views of packed heads, as training calls it: that of GPT-2 124M in bfloat16
-// and in float32, and that of LLaMA 3.2 1B at two lengths. Gradients with sums of fixed order and
-// without.
+// and in float32, and that of LLaMA 3.2 1B at two lengths and over packed samples. Gradients with
+// sums of fixed order and without.
 
 #include <fmt/format.h>
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "benchmarks/device_ops/cases.h"
 #include "infini_train/core/device/device_guard.h"
@@ -17,10 +18,21 @@ namespace {
 struct Shape {
   std::int64_t batch, heads, kv_heads, length, head_size;
   DataType dtype = DataType::kBFloat16;
+  std::int64_t samples = 1;  ///< equally long, that the length is divided among
 
   /// Of the causal half of two products.
   double Flops() const {
-    return 2.0 * static_cast<double>(batch * heads * length * length * head_size);
+    return 2.0 * static_cast<double>(batch * heads * length * (length / samples) * head_size);
+  }
+
+  Tensor CumulativeLengths(Device device) const {
+    if (samples == 1) return {};
+    std::vector<std::int32_t> ends;
+    for (std::int64_t i = 0; i <= samples; ++i)
+      ends.push_back(static_cast<std::int32_t>(length * i / samples));
+    const Tensor result = Tensor::Empty({samples + 1}, DataType::kInt32, device);
+    result.CopyFromHost(ends.data(), ends.size() * sizeof(std::int32_t));
+    return result;
   }
 };
 
@@ -44,7 +56,8 @@ struct Operands {
             Random({s.batch, s.length, (s.heads + 2 * s.kv_heads) * s.head_size}, s.dtype, device)),
         in(Unpack(packed, s)),
         out(Merged(s, device)),
-        lse(Tensor::Empty({s.batch, s.heads, s.length}, DataType::kFloat32, device)) {
+        lse(Tensor::Empty({s.batch, s.heads, s.length}, DataType::kFloat32, device)),
+        lengths(s.CumulativeLengths(device)) {
     params.scale = 1 / std::sqrt(static_cast<double>(s.head_size));
   }
 
@@ -55,11 +68,11 @@ struct Operands {
                    {s.length * s.heads * s.head_size, s.head_size, s.heads * s.head_size, 1}, 0);
   }
 
-  void Forward() { Call<op::Attention>(out, lse, in.q, in.k, in.v, Tensor(), params); }
+  void Forward() { Call<op::Attention>(out, lse, in.q, in.k, in.v, lengths, params); }
 
   Tensor packed;
   Heads in;
-  Tensor out, lse;
+  Tensor out, lse, lengths;
   AttentionParams params;
 };
 
@@ -80,7 +93,7 @@ Measured Backward(const Shape& shape, Device device, bool deterministic) {
             const bool before = IsDeterministic();
             SetDeterministic(deterministic);
             Call<op::AttentionBackward>(grads.q, grads.k, grads.v, grad_out, o.out, o.lse, o.in.q,
-                                        o.in.k, o.in.v, Tensor(), o.params);
+                                        o.in.k, o.in.v, o.lengths, o.params);
             SetDeterministic(before);
           },
           2.5 * shape.Flops(), bytes};
@@ -91,11 +104,13 @@ Measured Backward(const Shape& shape, Device device, bool deterministic) {
 void AppendAttentionCases(std::vector<Case>& cases) {
   for (const Shape& shape :
        {Shape{64, 12, 12, 1024, 64}, Shape{8, 12, 12, 1024, 64, DataType::kFloat32},
-        Shape{8, 32, 8, 1024, 64}, Shape{2, 32, 8, 8192, 64}}) {
+        Shape{8, 32, 8, 1024, 64}, Shape{2, 32, 8, 8192, 64},
+        Shape{1, 32, 8, 8192, 64, DataType::kBFloat16, 16}}) {
     const auto add = [&](const char* op, std::function<Measured(Device)> make) {
       cases.push_back(
-          {fmt::format("attention/{} {} {}x{}({})x{}x{}", op, ToString(shape.dtype), shape.batch,
-                       shape.heads, shape.kv_heads, shape.length, shape.head_size),
+          {fmt::format("attention/{} {} {}x{}({})x{}x{}{}", op, ToString(shape.dtype), shape.batch,
+                       shape.heads, shape.kv_heads, shape.length, shape.head_size,
+                       shape.samples > 1 ? fmt::format(" of {} samples", shape.samples) : ""),
            std::move(make)});
     };
     add("forward", [=](Device d) { return Forward(shape, d); });

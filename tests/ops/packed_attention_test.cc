@@ -200,6 +200,33 @@ TEST_P(PackedAttentionTest, PositionsOfNoSampleGiveZero) {
   }
 }
 
+// What attention costs is the sum of the squares of the lengths: whole tiles are left out, and with
+// them the numbers that a weight of 0 would make NaN. Tiles at a sample's ends hold its neighbour.
+TEST_P(PackedAttentionTest, SamplesBesidesTheNeighbourAreNotRead) {
+  constexpr std::int64_t kTokens = 800, kUnlike = 600, kChecked = 128;
+  for (const AttentionParams& params : {Causal(), Full()}) {
+    const test::AttentionCase c = Packed({2, 1, 8}, kTokens, {0, 200, 600, 800}, params);
+    SCOPED_TRACE(c.ToString());
+    Inputs x(c);
+    for (std::vector<double>* values : {&x.q, &x.k, &x.v, &x.grad_out}) {
+      for (std::size_t i = 0; i < values->size(); ++i) {
+        if (static_cast<std::int64_t>(i) / c.d % kTokens >= kUnlike)
+          (*values)[i] = std::numeric_limits<double>::quiet_NaN();
+      }
+    }
+    const Result result = Run(c, x);
+    const auto expect_finite = [&](const char* name, const Tensor& x) {
+      const std::vector<double> values = Part(ToDoubles(x), x.size(1), c.d, 0, kChecked);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        ASSERT_TRUE(std::isfinite(values[i])) << name << " at " << i;
+    };
+    expect_finite("out", result.out);
+    expect_finite("grad_q", result.grads.q);
+    expect_finite("grad_k", result.grads.k);
+    expect_finite("grad_v", result.grads.v);
+  }
+}
+
 TEST_P(PackedAttentionTest, SameBitsTwice) {
   for (const DataType dtype : test::kFloatingTypes) {
     const test::AttentionCase c =
