@@ -11,6 +11,7 @@
 
 #include "infini_train/core/api.h"
 #include "infini_train/core/tensor.h"
+#include "infini_train/nn/packed_samples.h"
 
 namespace infini_train::nn {
 
@@ -22,6 +23,12 @@ struct ForwardContext {
   KeyValueCache* cache = nullptr;
   /// Position of the first token of the input.
   std::int64_t position_offset = 0;
+  /// Where defined, what the input [1, T] holds; without a cache and an offset.
+  PackedSamples samples = {};
+  /// Cosines and sines [T, D/2] of the angles that queries and keys are rotated by; undefined: they
+  /// are not. A Transformer sets them for its blocks.
+  Tensor rotary_cos = {};
+  Tensor rotary_sin = {};
 };
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;

@@ -53,4 +53,8 @@ std::pair<Tensor, Tensor> RotaryTable::Rows(std::int64_t start, std::int64_t len
   return {Slice(cos_, 0, start, start + length), Slice(sin_, 0, start, start + length)};
 }
 
+std::pair<Tensor, Tensor> RotaryTable::Rows(const Tensor& positions) const {
+  return {IndexSelect(cos_, 0, positions), IndexSelect(sin_, 0, positions)};
+}
+
 }  // namespace infini_train::nn

@@ -22,6 +22,8 @@ class INFINI_TRAIN_API RotaryTable {
 
   /// Rows [start, start + length) of both.
   std::pair<Tensor, Tensor> Rows(std::int64_t start, std::int64_t length) const;
+  /// The rows of `positions`, int64 [T].
+  std::pair<Tensor, Tensor> Rows(const Tensor& positions) const;
 
  private:
   Tensor cos_;

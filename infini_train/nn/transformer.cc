@@ -36,12 +36,10 @@ Tensor TakeHeads(const Tensor& packed, std::int64_t first, std::int64_t count,
 }  // namespace
 
 CausalSelfAttention::CausalSelfAttention(const TransformerConfig& config, std::int64_t layer_index,
-                                         std::shared_ptr<const RotaryTable> rotary,
                                          TensorOptions options)
     : config_(config),
       layer_index_(layer_index),
-      scale_(config.scale_attention ? 1.0 / std::sqrt(static_cast<double>(config.head_dim)) : 1.0),
-      rotary_(std::move(rotary)) {
+      scale_(config.scale_attention ? 1.0 / std::sqrt(static_cast<double>(config.head_dim)) : 1.0) {
   if (config.scale_attention_by_inverse_layer_index) {
     scale_ /= static_cast<double>(layer_index + 1);
   }
@@ -81,23 +79,24 @@ Tensor CausalSelfAttention::AttendByHeads(const Tensor& qkv, const ForwardContex
     q = (*q_norm_)(q);
     k = (*k_norm_)(k);
   }
-  if (rotary_) {
-    const auto [cos, sin] = rotary_->Rows(context.position_offset, qkv.size(1));
-    q = Rotary(q, cos, sin);
-    k = Rotary(k, cos, sin);
+  if (context.rotary_cos.defined()) {
+    q = Rotary(q, context.rotary_cos, context.rotary_sin);
+    k = Rotary(k, context.rotary_cos, context.rotary_sin);
   }
   if (context.cache != nullptr) std::tie(k, v) = context.cache->Append(layer_index_, k, v);
-  const Tensor out = ScaledDotProductAttention(q, k, v, Params());
+  const Tensor out =
+      ScaledDotProductAttention(q, k, v, Params(), context.samples.cumulative_lengths);
   return Reshape(Transpose(out, 1, 2), {qkv.size(0), qkv.size(1), num_heads * config_.head_dim});
 }
 
 Tensor CausalSelfAttention::Forward(const Tensor& x, const ForwardContext& context) {
   const Tensor qkv = (*c_attn_)(x, context);
   Tensor out;
-  if (q_norm_ || rotary_ || context.cache != nullptr) {
+  if (q_norm_ || context.rotary_cos.defined() || context.cache != nullptr) {
     out = AttendByHeads(qkv, context);
   } else {
-    out = PackedAttention(qkv, config_.num_attention_heads, config_.num_key_value_heads, Params());
+    out = PackedAttention(qkv, config_.num_attention_heads, config_.num_key_value_heads, Params(),
+                          context.samples.cumulative_lengths);
   }
   return (*resid_dropout_)((*c_proj_)(out, context), context);
 }
@@ -150,11 +149,10 @@ Tensor ResidualStream::Sum() const {
 }
 
 TransformerBlock::TransformerBlock(const TransformerConfig& config, std::int64_t layer_index,
-                                   std::shared_ptr<const RotaryTable> rotary,
                                    TensorOptions options) {
   ln_1_ = RegisterModule("ln_1", MakeNorm(config, options));
-  attn_ = RegisterModule("attn", std::make_shared<CausalSelfAttention>(config, layer_index,
-                                                                       std::move(rotary), options));
+  attn_ =
+      RegisterModule("attn", std::make_shared<CausalSelfAttention>(config, layer_index, options));
   ln_2_ = RegisterModule("ln_2", MakeNorm(config, options));
   mlp_ = RegisterModule("mlp", std::make_shared<Mlp>(config, options));
 }
@@ -177,17 +175,16 @@ Transformer::Transformer(const TransformerConfig& config, TensorOptions options)
   config.Validate();
   wte_ = RegisterModule(
       "wte", std::make_shared<Embedding>(config.vocab_size, config.hidden_size, options));
-  std::shared_ptr<const RotaryTable> rotary;
   if (config.position_embedding == PositionEmbedding::kLearned) {
     wpe_ = RegisterModule("wpe", std::make_shared<Embedding>(config.max_position_embeddings,
                                                              config.hidden_size, options));
   } else {
-    rotary = std::make_shared<RotaryTable>(config, options.device);
+    rotary_ = std::make_unique<RotaryTable>(config, options.device);
   }
   drop_ = RegisterModule("drop", std::make_shared<Dropout>(config.embedding_dropout));
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    blocks_.push_back(RegisterModule(
-        fmt::format("h.{}", i), std::make_shared<TransformerBlock>(config, i, rotary, options)));
+    blocks_.push_back(RegisterModule(fmt::format("h.{}", i),
+                                     std::make_shared<TransformerBlock>(config, i, options)));
   }
   ln_f_ = RegisterModule("ln_f", MakeNorm(config, options));
   if (!config.tie_word_embeddings) {
@@ -294,25 +291,47 @@ void Transformer::UpdateFp8Scales() {
   if (fp8_scales_) fp8_scales_->Update();
 }
 
-Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& context) {
+void Transformer::CheckPositions(const Tensor& ids, const ForwardContext& context) const {
   if (ids.rank() != 2) {
     throw Error(
         fmt::format("expected token ids [batch, sequence], got {}", ids.shape().ToString()));
   }
-  PrepareFp8();
+  const PackedSamples& samples = context.samples;
+  if (samples.defined()) {
+    if (context.cache != nullptr || context.position_offset != 0) {
+      throw Error("packed samples: expected neither a key/value cache nor a position offset");
+    }
+    if (ids.size(0) != 1 || ids.size(1) != samples.positions.numel()) {
+      throw Error(fmt::format("packed samples: expected token ids [1, {}], got {}",
+                              samples.positions.numel(), ids.shape().ToString()));
+    }
+  }
+  const std::int64_t positions =
+      samples.defined() ? samples.max_length : context.position_offset + ids.size(1);
+  if (positions > config_.max_position_embeddings) {
+    throw Error(fmt::format("expected at most {} positions (max_position_embeddings), got {}",
+                            config_.max_position_embeddings, positions));
+  }
+}
+
+Tensor Transformer::LearnedPositions(std::int64_t tokens, const ForwardContext& context) {
+  if (context.samples.defined()) return (*wpe_)(context.samples.positions, context);
+  return Slice(wpe_->weight(), 0, context.position_offset, context.position_offset + tokens);
+}
+
+Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& context) {
   ForwardContext pass = context;
   if (pass.cache != nullptr) pass.position_offset = pass.cache->length();
+  CheckPositions(ids, pass);
+  PrepareFp8();
   const std::int64_t tokens = ids.size(1);
-  if (pass.position_offset + tokens > config_.max_position_embeddings) {
-    throw Error(fmt::format("expected at most {} positions (max_position_embeddings), got {}",
-                            config_.max_position_embeddings, pass.position_offset + tokens));
+  if (rotary_) {
+    std::tie(pass.rotary_cos, pass.rotary_sin) = pass.samples.defined()
+                                                     ? rotary_->Rows(pass.samples.positions)
+                                                     : rotary_->Rows(pass.position_offset, tokens);
   }
   Tensor x = (*wte_)(ids, pass);
-  if (wpe_) {
-    const Tensor positions =
-        Slice(wpe_->weight(), 0, pass.position_offset, pass.position_offset + tokens);
-    x = x + To(positions, x.dtype());
-  }
+  if (wpe_) x = x + To(LearnedPositions(tokens, pass), x.dtype());
   const ResidualStream stream = RunBlocks((*drop_)(x, pass), pass);
   if (pass.cache != nullptr) pass.cache->Advance(tokens);
   return ln_f_->AddThenNormalize(stream.x, stream.branch, pass).second;
@@ -322,8 +341,9 @@ Tensor Transformer::Forward(const Tensor& ids, const ForwardContext& context) {
   return infini_train::Linear(HiddenStates(ids, context), head_weight());
 }
 
-Tensor Transformer::Loss(const Tensor& ids, const Tensor& targets, double scale) {
-  return LinearCrossEntropy(HiddenStates(ids), head_weight(), targets, scale);
+Tensor Transformer::Loss(const Tensor& ids, const Tensor& targets, double scale,
+                         const ForwardContext& context) {
+  return LinearCrossEntropy(HiddenStates(ids, context), head_weight(), targets, scale);
 }
 
 }  // namespace infini_train::nn

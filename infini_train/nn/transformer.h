@@ -22,7 +22,7 @@ namespace infini_train::nn {
 class INFINI_TRAIN_API CausalSelfAttention : public Module {
  public:
   CausalSelfAttention(const TransformerConfig& config, std::int64_t layer_index,
-                      std::shared_ptr<const RotaryTable> rotary, TensorOptions options);
+                      TensorOptions options);
 
   const Linear& output_projection() const { return *c_proj_; }
   void set_attention_dropout(double p) { config_.attention_dropout = p; }
@@ -38,7 +38,6 @@ class INFINI_TRAIN_API CausalSelfAttention : public Module {
   TransformerConfig config_;
   std::int64_t layer_index_;
   double scale_;
-  std::shared_ptr<const RotaryTable> rotary_;
   std::shared_ptr<Linear> c_attn_;
   std::shared_ptr<Linear> c_proj_;
   std::shared_ptr<RmsNorm> q_norm_;
@@ -74,7 +73,7 @@ struct ResidualStream {
 class INFINI_TRAIN_API TransformerBlock : public Module {
  public:
   TransformerBlock(const TransformerConfig& config, std::int64_t layer_index,
-                   std::shared_ptr<const RotaryTable> rotary, TensorOptions options);
+                   TensorOptions options);
 
   const CausalSelfAttention& attention() const { return *attn_; }
   const Mlp& mlp() const { return *mlp_; }
@@ -120,12 +119,14 @@ class INFINI_TRAIN_API Transformer : public Module {
   void InitializeParameters(Generator& generator) const;
 
   /// Hidden states [B, T, C] after the final norm. Throws Error when positions exceed
-  /// max_position_embeddings or an id is not below vocab_size.
+  /// max_position_embeddings, an id is not below vocab_size, or packed samples of the context do
+  /// not fit the ids.
   Tensor HiddenStates(const Tensor& ids, const ForwardContext& context = {});
 
   /// scale * sum of cross-entropies of the next-token targets [B, T]; targets of
   /// kDefaultIgnoreIndex do not count. Logits are never held as a whole.
-  Tensor Loss(const Tensor& ids, const Tensor& targets, double scale);
+  Tensor Loss(const Tensor& ids, const Tensor& targets, double scale,
+              const ForwardContext& context = {});
 
   /// Sets every dropout probability (embedding, attention, residual) to p. Throws Error unless
   /// 0 <= p < 1.
@@ -144,6 +145,9 @@ class INFINI_TRAIN_API Transformer : public Module {
   Tensor Forward(const Tensor& ids, const ForwardContext& context) override;
 
  private:
+  void CheckPositions(const Tensor& ids, const ForwardContext& context) const;
+  /// Embeddings of the learned positions of `tokens` tokens, [T, C].
+  Tensor LearnedPositions(std::int64_t tokens, const ForwardContext& context);
   ResidualStream RunBlocks(Tensor x, const ForwardContext& context);
   /// Gives the linear layers of the blocks scales, before the first pass that asks for FP8.
   void PrepareFp8();
@@ -152,6 +156,7 @@ class INFINI_TRAIN_API Transformer : public Module {
   ActivationCheckpointing checkpointing_;
   std::shared_ptr<Embedding> wte_;
   std::shared_ptr<Embedding> wpe_;
+  std::unique_ptr<const RotaryTable> rotary_;
   std::shared_ptr<Dropout> drop_;
   std::vector<std::shared_ptr<TransformerBlock>> blocks_;
   std::shared_ptr<Norm> ln_f_;

@@ -115,6 +115,17 @@ TEST_P(RotaryTableTest, HoldsCosinesAndSinesOfPositionTimesFrequency) {
   }
 }
 
+TEST_P(RotaryTableTest, GivesTheRowsOfPositions) {
+  const RotaryTable table(Llama3(64, 32), device());
+  const std::vector<std::int64_t> positions = {7, 0, 1001, 7};
+  const auto [cos, sin] = table.Rows(To(Tensor::FromVector(positions, {4}), device()));
+  for (std::int64_t i = 0; i < 4; ++i) {
+    const auto [row_cos, row_sin] = table.Rows(positions[static_cast<std::size_t>(i)], 1);
+    test::ExpectSameBits(Contiguous(Slice(cos, 0, i, i + 1)), row_cos);
+    test::ExpectSameBits(Contiguous(Slice(sin, 0, i, i + 1)), row_sin);
+  }
+}
+
 // Positions that a table formed in bfloat16 would have wrong.
 TEST_P(RotaryTableTest, HoldsLargePositionsExactly) {
   TransformerConfig config = Llama3(64, 32);
