@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "infini_train/core/error.h"
+#include "infini_train/parallel/in_process_ccl.h"
 
 namespace infini_train::parallel {
 namespace {
@@ -38,9 +39,7 @@ Ccl& GetCcl(DeviceType type) {
   Slot& slot = SlotOf(type);
   if (Ccl* ccl = slot.ccl.load(std::memory_order_acquire)) return *ccl;
   const detail::CclFactory factory = slot.factory.load(std::memory_order_acquire);
-  if (factory == nullptr) {
-    throw Error(fmt::format("no collectives are registered for {}", ToString(type)));
-  }
+  if (factory == nullptr) return InProcessCcl();
   const std::lock_guard lock(slot.mutex);
   if (Ccl* ccl = slot.ccl.load(std::memory_order_relaxed)) return *ccl;
   slot.ccl.store(factory().release(), std::memory_order_release);

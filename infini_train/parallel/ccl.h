@@ -19,6 +19,7 @@
 namespace infini_train::parallel {
 
 class Ccl;
+class CallChecker;
 struct CollectiveCall;
 
 /// How elements of the ranks become one. For bool, sum and max are "or", product and min are "and".
@@ -37,7 +38,9 @@ using UniqueId = std::array<std::byte, 128>;
 
 /// One rank's membership of a group of ranks, each with its device of one kind. All ranks of the
 /// group make the same calls in the same order, with the same dtypes, shapes and parameters; for
-/// one thread at a time.
+/// one thread at a time. INFINI_TRAIN_CCL_CHECK=1 compares the calls of ranks that are threads of
+/// this process before they are made: what does not match, or does not come within
+/// INFINI_TRAIN_CCL_TIMEOUT seconds (default 600), is an Error that names the calls and ranks.
 ///
 /// Tensors are contiguous and on the communicator's device, of any dtype. Calls are asynchronous:
 /// they enqueue work on `stream`, by default the calling thread's current stream of the device.
@@ -89,15 +92,15 @@ class INFINI_TRAIN_API Communicator {
   /// for a negative color. Waits for the other ranks, and for the device.
   std::unique_ptr<Communicator> Split(int color, int key);
 
-  /// Throws Error when a call failed after it had returned, or the communicator was aborted by any
-  /// rank. To be called after waiting for the stream, before results are used.
+  /// Throws Error when a call failed after it had returned, or the communicator was stopped. To be
+  /// called after waiting for the stream, before results are used.
   void CheckErrors();
-  /// Ends all present and future calls of this communicator, on all ranks that the provider
-  /// reaches, with an Error that contains `reason`. From any thread.
-  virtual void Abort(const std::string& reason) noexcept = 0;
+  /// Ends all present and future calls of this communicator, and those of other ranks as far as the
+  /// provider reaches them, with an Error that contains `reason`. From any thread.
+  void Stop(const std::string& reason) noexcept;
 
  protected:
-  Communicator() = default;
+  Communicator();
 
   // What a provider implements. Arguments are checked and devices current; sizes are not 0, `send`
   // and `recv` may be the same memory as the public functions say. What is thrown gets the call's
@@ -119,11 +122,14 @@ class INFINI_TRAIN_API Communicator {
   /// a part.
   virtual void EnqueueAllToAll(const void* send, void* recv, std::size_t bytes,
                                StreamHandle stream);
+  /// Ends all present and future calls of this rank at least: see Stop.
+  virtual void Abort(const std::string& reason) noexcept = 0;
   /// Optional: what went wrong after a call had returned; empty for nothing.
   virtual std::string AsyncError() { return {}; }
 
  private:
   friend class Ccl;
+  friend class CclGroup;
 
   void Check(const CollectiveCall& call, const Tensor& input, const Tensor& output) const;
   template <typename Enqueue>
@@ -134,6 +140,7 @@ class INFINI_TRAIN_API Communicator {
   int rank_ = 0;
   int size_ = 1;
   Device device_;
+  std::unique_ptr<CallChecker> checker_;
 };
 
 /// The collectives of a kind of device. Registered with REGISTER_CCL at file scope, constructed on
@@ -171,7 +178,8 @@ class INFINI_TRAIN_API CclGroup {
  public:
   explicit CclGroup(Ccl& ccl);
   explicit CclGroup(const Communicator& communicator) : CclGroup(communicator.ccl()) {}
-  /// End(), unless it was called. An Error goes to the communicators' CheckErrors then.
+  /// End(), unless it was called; what it throws goes to CheckErrors. Where an exception leaves the
+  /// scope, stops the communicators that made calls in it.
   ~CclGroup();
   CclGroup(const CclGroup&) = delete;
   CclGroup& operator=(const CclGroup&) = delete;
@@ -181,6 +189,7 @@ class INFINI_TRAIN_API CclGroup {
 
  private:
   Ccl* ccl_;
+  int exceptions_;
 };
 
 /// The collectives that are registered for a kind of device; where there are none, those of threads

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "infini_train/core/error.h"
 #include "infini_train/core/storage.h"
 #include "infini_train/parallel/ccl.h"
+#include "infini_train/parallel/ccl/call_checker.h"
 #include "infini_train/parallel/ccl/collective_call.h"
 
 namespace infini_train::parallel {
@@ -20,8 +21,9 @@ namespace {
 struct OpenGroup {
   Ccl* ccl = nullptr;
   int depth = 0;
+  std::set<Communicator*> members;  ///< who has made calls
 };
-constinit thread_local OpenGroup open_group;
+thread_local OpenGroup open_group;
 
 void CheckTensor(const Tensor& tensor, Device device) {
   if (!tensor.defined()) throw Error("expected a tensor, got an undefined one");
@@ -68,6 +70,7 @@ std::size_t Count(const Tensor& tensor) {
 
 }  // namespace
 
+Communicator::Communicator() = default;
 Communicator::~Communicator() = default;
 
 template <typename Enqueue>
@@ -85,6 +88,12 @@ void Communicator::Run(CollectiveCall call, const Tensor& input, const Tensor& o
     if (used != current) {
       input.storage()->RecordStream(used);
       output.storage()->RecordStream(used);
+    }
+    if (checker_) checker_->Post(call);
+    if (open_group.depth > 0) {
+      open_group.members.insert(this);
+    } else if (checker_) {
+      checker_->Await();
     }
     if (output.numel() > 0) enqueue(input.raw_data(), output.raw_data(), used);
     if (call.kind != Collective::kSend) output.BumpVersion();
@@ -235,6 +244,11 @@ std::unique_ptr<Communicator> Communicator::Split(int color, int key) {
                                   static_cast<int>(members.size()), device_);
 }
 
+void Communicator::Stop(const std::string& reason) noexcept {
+  if (checker_) checker_->Stop(reason);
+  Abort(reason);
+}
+
 void Communicator::CheckErrors() {
   const std::string error = AsyncError();
   if (!error.empty())
@@ -249,15 +263,22 @@ std::unique_ptr<Communicator> Ccl::CreateCommunicator(const UniqueId& id, int ra
     throw Error(fmt::format("expected at least 1 rank of a communicator, got {}", size));
   CheckRank(rank, size);
   const DeviceGuard guard(device);
-  std::unique_ptr<Communicator> communicator = MakeCommunicator(id, rank, size, device);
+  std::unique_ptr<Communicator> communicator;
+  try {
+    communicator = MakeCommunicator(id, rank, size, device);
+  } catch (const std::exception& error) {
+    throw Error(
+        fmt::format("rank {} of {} on {}: {}", rank, size, device.ToString(), error.what()));
+  }
   communicator->ccl_ = this;
   communicator->rank_ = rank;
   communicator->size_ = size;
   communicator->device_ = device;
+  communicator->checker_ = CallChecker::Create(id, rank, size);
   return communicator;
 }
 
-CclGroup::CclGroup(Ccl& ccl) : ccl_(&ccl) {
+CclGroup::CclGroup(Ccl& ccl) : ccl_(&ccl), exceptions_(std::uncaught_exceptions()) {
   if (open_group.depth > 0 && open_group.ccl != ccl_)
     throw Error("a group of collectives is open for another kind of device");
   if (open_group.depth == 0) ccl.BeginGroup();
@@ -266,6 +287,14 @@ CclGroup::CclGroup(Ccl& ccl) : ccl_(&ccl) {
 }
 
 CclGroup::~CclGroup() {
+  if (ccl_ == nullptr) return;
+  if (std::uncaught_exceptions() > exceptions_) {
+    // The other ranks would wait for the calls that are not made.
+    for (Communicator* member : open_group.members) {
+      member->Abort(
+          fmt::format("rank {} failed while its group of calls was open", member->rank()));
+    }
+  }
   try {
     End();
   } catch (const std::exception&) {
@@ -276,7 +305,25 @@ CclGroup::~CclGroup() {
 void CclGroup::End() {
   if (ccl_ == nullptr) return;
   Ccl* ccl = std::exchange(ccl_, nullptr);
-  if (--open_group.depth == 0) ccl->EndGroup();
+  if (--open_group.depth > 0) return;
+  const std::set<Communicator*> members = std::exchange(open_group.members, {});
+  std::exception_ptr failure;
+  try {
+    for (Communicator* member : members) {
+      if (member->checker_) member->checker_->Await();
+    }
+  } catch (const std::exception& error) {
+    // The calls may not start, but the group must end.
+    failure = std::current_exception();
+    for (Communicator* member : members)
+      member->Stop(error.what());
+  }
+  try {
+    ccl->EndGroup();
+  } catch (const std::exception&) {
+    if (!failure) throw;
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace infini_train::parallel

@@ -13,6 +13,8 @@
 #include <thread>
 #include <unordered_map>
 
+#include "infini_train/core/device/cpu/streams.h"
+#include "infini_train/core/device/cpu_stream.h"
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/error.h"
 
@@ -54,13 +56,8 @@ std::size_t MemoryInfo(const std::string& key) {
   return 0;
 }
 
-struct CpuEvent {
-  std::chrono::steady_clock::time_point time;
-  bool recorded = false;
-};
-
-/// The host as a device: all work is done when the call returns, so streams have no state and an
-/// event is a point in time.
+/// The host as a device: kernels, copies and fills are done when the call returns; streams order
+/// them with what EnqueueOnCpu put on their threads.
 class CpuDeviceGuardImpl final : public DeviceGuardImpl {
  public:
   int DeviceCount() const noexcept override { return 1; }
@@ -80,7 +77,7 @@ class CpuDeviceGuardImpl final : public DeviceGuardImpl {
     return properties;
   }
 
-  void SynchronizeDevice() override {}
+  void SynchronizeDevice() override { SynchronizeCpuStreams(); }
 
   void* Allocate(std::size_t bytes) override {
     if (bytes > SIZE_MAX - 2 * kHugePage) return nullptr;
@@ -107,46 +104,61 @@ class CpuDeviceGuardImpl final : public DeviceGuardImpl {
   }
 
   void CopyAsync(void* destination, const void* source, std::size_t bytes, CopyKind,
-                 StreamHandle) override {
+                 StreamHandle stream) override {
+    SynchronizeStream(stream);
     if (bytes > 0) std::memmove(destination, source, bytes);
   }
 
   void CopyPeerAsync(void* destination, int, const void* source, int, std::size_t bytes,
-                     StreamHandle) override {
+                     StreamHandle stream) override {
+    SynchronizeStream(stream);
     if (bytes > 0) std::memmove(destination, source, bytes);
   }
 
-  void FillBytesAsync(void* destination, int value, std::size_t bytes, StreamHandle) override {
+  void FillBytesAsync(void* destination, int value, std::size_t bytes,
+                      StreamHandle stream) override {
+    SynchronizeStream(stream);
     if (bytes > 0) std::memset(destination, value, bytes);
   }
 
-  StreamHandle CreateStream(int) override { return new char; }
-  void DestroyStream(StreamHandle stream) noexcept override { delete static_cast<char*>(stream); }
-  void SynchronizeStream(StreamHandle) override {}
+  StreamHandle CreateStream(int) override { return CreateCpuStream(); }
+  void DestroyStream(StreamHandle stream) noexcept override { DestroyCpuStream(stream); }
 
-  EventHandle CreateEvent() override { return new CpuEvent; }
-  void DestroyEvent(EventHandle event) noexcept override { delete static_cast<CpuEvent*>(event); }
-
-  void RecordEvent(EventHandle event, StreamHandle) override {
-    *static_cast<CpuEvent*>(event) = {std::chrono::steady_clock::now(), true};
+  void SynchronizeStream(StreamHandle stream) override {
+    if (stream != nullptr) SynchronizeCpuStream(stream);
   }
 
-  void StreamWaitEvent(StreamHandle, EventHandle) override {}
-  bool QueryEvent(EventHandle) override { return true; }
-  void SynchronizeEvent(EventHandle) override {}
+  EventHandle CreateEvent() override { return new CpuEvent; }
+  void DestroyEvent(EventHandle event) noexcept override { delete EventOf(event); }
+
+  void RecordEvent(EventHandle event, StreamHandle stream) override {
+    EventOf(event)->Record(stream);
+  }
+
+  void StreamWaitEvent(StreamHandle stream, EventHandle event) override {
+    const std::shared_ptr<CpuMark> mark = EventOf(event)->mark();
+    if (!mark->IsDone()) EnqueueOnCpu(stream, [mark] { mark->Wait(); });
+  }
+
+  bool QueryEvent(EventHandle event) override { return EventOf(event)->mark()->IsDone(); }
+  void SynchronizeEvent(EventHandle event) override { EventOf(event)->mark()->Wait(); }
 
   float ElapsedMilliseconds(EventHandle start, EventHandle end) override {
-    const auto& from = *static_cast<const CpuEvent*>(start);
-    const auto& to = *static_cast<const CpuEvent*>(end);
-    if (!from.recorded || !to.recorded) {
-      throw Error("elapsed time needs two recorded events, got one that was never recorded");
+    const auto from = EventOf(start)->mark()->time();
+    const auto to = EventOf(end)->mark()->time();
+    if (!from || !to) {
+      throw Error(
+          "elapsed time needs two recorded events that have passed, got one that was "
+          "never recorded or has not");
     }
-    return std::chrono::duration<float, std::milli>(to.time - from.time).count();
+    return std::chrono::duration<float, std::milli>(*to - *from).count();
   }
 
   bool IsHostMemory() const noexcept override { return true; }
 
  private:
+  static CpuEvent* EventOf(EventHandle event) { return static_cast<CpuEvent*>(event); }
+
   std::mutex mutex_;
   std::unordered_map<void*, std::size_t> mappings_;
 };

@@ -158,6 +158,9 @@ StreamHandle CurrentStream(Device device) {
 
 StreamGuard::StreamGuard(Device device, StreamHandle stream)
     : device_(device), previous_(CurrentStreamSlot(device)) {
+  // The CPU's kernels do not look at streams: what is on this one goes before them.
+  if (device.is_cpu() && stream != nullptr)
+    GetDeviceGuardImpl(DeviceType::kCPU).SynchronizeStream(stream);
   CurrentStreamSlot(device) = stream;
 }
 

@@ -28,7 +28,7 @@ struct CollectiveCall {
   Collective kind = Collective::kAllReduce;
   ReduceOp op = ReduceOp::kSum;  ///< of those that reduce
   int root = 0;                  ///< of a broadcast; the other rank of a Send or Recv
-  DataType dtype = DataType::kFloat32;
+  DataType dtype = DataType::kUInt8;
   Dims shape = {};  ///< of the input
 
   /// Whether ranks that make these calls make the same one. A Send matches its Recv.
