@@ -107,7 +107,7 @@ Tensor ProductRows(const Tensor& x, DataType dtype) {
 }
 
 Tensor ProductBias(const Tensor& bias, DataType dtype) {
-  return bias.defined() ? raw::To(bias, dtype) : Tensor();
+  return bias.defined() ? raw::Contiguous(raw::To(bias, dtype)) : Tensor();
 }
 
 }  // namespace
