@@ -76,7 +76,7 @@ class Engine {
 
   struct Root {
     Edge edge;
-    Tensor grad;
+    Gradient grad;
   };
 
   void Run(std::vector<Root> roots) {
@@ -99,7 +99,7 @@ class Engine {
   struct NodeState {
     int dependencies = 0;
     bool scheduled = false;
-    std::vector<Tensor> grads;
+    std::vector<Gradient> grads;
   };
   struct ReadyNode {
     std::shared_ptr<Node> node;
@@ -130,33 +130,36 @@ class Engine {
 
   /// Takes a gradient to an edge. A leaf without hooks gets it at once, so that no two gradients of
   /// a parameter are alive together; everything else collects until all have arrived.
-  void Deliver(const Edge& edge, Tensor grad) {
-    if (!grad.defined()) return;
+  void Deliver(const Edge& edge, Gradient grad) {
+    if (!grad.value.defined()) return;
     if (const Tensor* leaf = edge.node->leaf(); leaf && leaf->autograd_meta()->hooks.empty()) {
-      AccumulateIntoLeaf(*leaf, std::move(grad));
+      AccumulateIntoLeaf(*leaf, std::move(grad.value));
       return;
     }
     NodeState& state = states_.at(edge.node.get());
     if (state.grads.empty()) state.grads.resize(edge.node->num_outputs());
-    AddInto(state.grads[edge.index], std::move(grad));
+    Gradient& sum = state.grads[edge.index];
+    sum.column_sums = sum.value.defined() ? Tensor() : std::move(grad.column_sums);
+    AddInto(sum.value, std::move(grad.value));
   }
 
   void RunNode(Node& node) {
-    std::vector<Tensor> grads = std::move(states_.at(&node).grads);
+    std::vector<Gradient> grads = std::move(states_.at(&node).grads);
     bool any = false;
-    for (const Tensor& grad : grads)
-      any |= grad.defined();
+    for (const Gradient& grad : grads)
+      any |= grad.value.defined();
     if (node.leaf() != nullptr) {
-      if (any) FinishLeaf(*node.leaf(), std::move(grads[0]));
+      if (any) FinishLeaf(*node.leaf(), std::move(grads[0].value));
       return;
     }
-    std::vector<Tensor> grad_inputs(node.edges().size());
+    std::vector<Gradient> grad_inputs(node.edges().size());
     if (any) {
       const auto hooks = node.output_hooks();
       const bool is_one = &node == one_ && hooks.empty();
       for (std::size_t i = 0; i < hooks.size(); ++i) {
         for (const auto& [id, hook] : hooks[i]) {
-          if (grads[i].defined()) grads[i] = RunHook(hook, std::move(grads[i]));
+          // A hook may give another gradient, or write this one.
+          if (grads[i].value.defined()) grads[i] = {RunHook(hook, std::move(grads[i].value)), {}};
         }
       }
       BackwardContext context(node, std::move(grads), retain_graph_, is_one);
@@ -178,7 +181,8 @@ class Engine {
   std::priority_queue<ReadyNode> ready_;
 };
 
-void Run(TensorList outputs, TensorList grad_outputs, bool retain_graph, const Node* one) {
+void Run(TensorList outputs, std::span<const Gradient> grad_outputs, bool retain_graph,
+         const Node* one) {
   if (outputs.size() != grad_outputs.size()) {
     throw Error(fmt::format("backward: expected {} gradients, got {}", outputs.size(),
                             grad_outputs.size()));
@@ -191,22 +195,30 @@ void Run(TensorList outputs, TensorList grad_outputs, bool retain_graph, const N
     if (!output.requires_grad()) {
       throw Error("backward: the tensor does not depend on anything that requires a gradient");
     }
-    CheckGradient(grad_outputs[i], output);
+    CheckGradient(grad_outputs[i].value, output);
     const AutogradMeta& meta = *output.autograd_meta();
     if (meta.grad_fn) {
       roots.push_back({{meta.grad_fn, meta.output_index}, grad_outputs[i]});
     } else {
-      FinishLeaf(output, grad_outputs[i]);
+      FinishLeaf(output, grad_outputs[i].value);
     }
   }
   Engine(retain_graph, one).Run(std::move(roots));
 }
 
 }  // namespace
+
+void BackwardFrom(TensorList outputs, std::span<const Gradient> grad_outputs) {
+  Run(outputs, grad_outputs, false, nullptr);
+}
+
 }  // namespace autograd
 
 void Backward(TensorList outputs, TensorList grad_outputs, bool retain_graph) {
-  autograd::Run(outputs, grad_outputs, retain_graph, nullptr);
+  std::vector<autograd::Gradient> gradients;
+  for (const Tensor& grad : grad_outputs)
+    gradients.push_back({grad, {}});
+  autograd::Run(outputs, gradients, retain_graph, nullptr);
 }
 
 void Backward(const Tensor& loss, bool retain_graph) {
@@ -214,8 +226,8 @@ void Backward(const Tensor& loss, bool retain_graph) {
     throw Error(fmt::format("backward: expected a loss of one element, got shape {}",
                             loss.shape().ToString()));
   }
-  Tensor one = Tensor::EmptyLike(loss);
-  Call<op::Fill>(one, Scalar(1));
+  autograd::Gradient one = {Tensor::EmptyLike(loss), {}};
+  Call<op::Fill>(one.value, Scalar(1));
   const AutogradMeta* meta = loss.autograd_meta();
   autograd::Run({&loss, 1}, {&one, 1}, retain_graph,
                 meta != nullptr ? meta->grad_fn.get() : nullptr);

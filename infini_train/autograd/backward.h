@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "infini_train/autograd/node.h"
@@ -19,6 +20,13 @@ INFINI_TRAIN_API void Backward(const Tensor& loss, bool retain_graph = false);
 /// The same from several outputs at once, with d result / d output given for each.
 INFINI_TRAIN_API void Backward(TensorList outputs, TensorList grad_outputs,
                                bool retain_graph = false);
+
+namespace autograd {
+
+/// The same with gradients that may know the sums of their columns; the graph is released.
+INFINI_TRAIN_API void BackwardFrom(TensorList outputs, std::span<const Gradient> grad_outputs);
+
+}  // namespace autograd
 
 /// Calls `hook` with each gradient that reaches `tensor` in backward, before it is used further
 /// (for a leaf: with the sum over all uses, before it is added to grad()). A defined result

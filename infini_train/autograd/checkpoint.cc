@@ -50,10 +50,16 @@ std::vector<Tensor> Checkpoint(
                    num_outputs = outputs.size()](autograd::BackwardContext& context) {
     std::vector<Tensor> replay_inputs;
     for (std::size_t i = 0; i < saved.size(); ++i) {
+      const int index = static_cast<int>(i);
       Tensor input = saved[i].Unpack();
-      if (input.defined() && context.NeedsGrad(static_cast<int>(i))) {
+      if (input.defined() && context.NeedsGrad(index)) {
         input = input.Detach();
-        input.set_requires_grad();
+        // Not a leaf: a gradient goes on just as it arrives.
+        auto& node = autograd::Record(
+            "CheckpointInput", {&input}, {}, [&context, index](autograd::BackwardContext& replay) {
+              context.SetGrad(index, replay.TakeGradOutput(), replay.grad_output_column_sums());
+            });
+        node.set_uses_column_sums(context.WantsColumnSums(index));
       }
       replay_inputs.push_back(std::move(input));
     }
@@ -63,21 +69,22 @@ std::vector<Tensor> Checkpoint(
       GradModeGuard grad(true);
       replay_outputs = function(replay_inputs);
     }
+    replay_inputs.clear();
     std::vector<Tensor> roots;
-    std::vector<Tensor> grads;
+    std::vector<autograd::Gradient> grads;
     for (std::size_t i = 0; i < num_outputs; ++i) {
-      const Tensor& grad = context.grad_output(static_cast<int>(i));
+      const int index = static_cast<int>(i);
+      const Tensor& grad = context.grad_output(index);
       if (!grad.defined() || !replay_outputs[i].requires_grad()) continue;
       roots.push_back(replay_outputs[i]);
-      grads.push_back(grad);
+      grads.push_back({grad, context.grad_output_column_sums(index)});
     }
     replay_outputs.clear();
-    Backward(roots, grads);
-    for (std::size_t i = 0; i < replay_inputs.size(); ++i) {
-      if (replay_inputs[i].defined()) context.SetGrad(static_cast<int>(i), replay_inputs[i].grad());
-    }
+    autograd::BackwardFrom(roots, grads);
   };
-  autograd::Record("Checkpoint", output_pointers, input_pointers, std::move(backward));
+  auto& node = autograd::Record("Checkpoint", output_pointers, input_pointers, std::move(backward));
+  // What made the outputs is known in backward only.
+  node.set_uses_column_sums(true);
   return outputs;
 }
 

@@ -51,7 +51,7 @@ Edge EdgeTo(const Tensor& tensor) {
 
 }  // namespace
 
-BackwardContext::BackwardContext(const Node& node, std::vector<Tensor> grad_outputs,
+BackwardContext::BackwardContext(const Node& node, std::vector<Gradient> grad_outputs,
                                  bool retain_graph, bool grad_output_is_one)
     : node_(node),
       retain_graph_(retain_graph),
@@ -61,6 +61,11 @@ BackwardContext::BackwardContext(const Node& node, std::vector<Tensor> grad_outp
 
 bool BackwardContext::NeedsGrad(int input) const {
   return node_.edges()[input].node != nullptr;
+}
+
+bool BackwardContext::WantsColumnSums(int input) const {
+  const std::shared_ptr<Node>& origin = node_.edges()[input].node;
+  return origin != nullptr && origin->uses_column_sums();
 }
 
 Tensor BackwardContext::AccumulationTarget(int input) const {
@@ -141,6 +146,11 @@ bool ShouldRecord(TensorList inputs) {
   return false;
 }
 
+bool UsesColumnSums(const Tensor& tensor) {
+  const AutogradMeta* meta = tensor.autograd_meta();
+  return meta != nullptr && meta->grad_fn != nullptr && meta->grad_fn->uses_column_sums();
+}
+
 void CheckInPlace(std::string_view name, const Tensor& tensor) {
   if (!GradEnabled()) return;
   const AutogradMeta* meta = tensor.autograd_meta();
@@ -156,8 +166,8 @@ void CheckInPlace(std::string_view name, const Tensor& tensor) {
   if (meta->grad_fn) CheckHistory(tensor, *meta);
 }
 
-void detail::AttachNode(std::shared_ptr<Node> node, std::span<const Tensor* const> outputs,
-                        std::span<const Tensor* const> inputs, RecordKind kind) {
+Node& detail::AttachNode(std::shared_ptr<Node> node, std::span<const Tensor* const> outputs,
+                         std::span<const Tensor* const> inputs, RecordKind kind) {
   node->edges().reserve(inputs.size());
   for (const Tensor* input : inputs) {
     if (kind == RecordKind::kInPlace && input->IsSameAs(*outputs.front())) {
@@ -180,6 +190,7 @@ void detail::AttachNode(std::shared_ptr<Node> node, std::span<const Tensor* cons
     }
     ++index;
   }
+  return *node;
 }
 
 void detail::ThrowReleased(std::string_view name) {

@@ -23,23 +23,38 @@ struct Edge {
   int index = 0;
 };
 
+/// A gradient on its way from node to node.
+struct Gradient {
+  Tensor value;
+  /// The sums of value over all but its last dimension, float32 or of value's type: the gradient of
+  /// a bias that was added last. Undefined unless the node that made the value was asked for them
+  /// (BackwardContext::WantsColumnSums), and where values of several nodes were added.
+  Tensor column_sums;
+};
+
 /// What a backward function reads and writes: gradients of the outputs in, gradients of the inputs
 /// out.
 class INFINI_TRAIN_API BackwardContext {
  public:
-  BackwardContext(const Node& node, std::vector<Tensor> grad_outputs, bool retain_graph,
+  BackwardContext(const Node& node, std::vector<Gradient> grad_outputs, bool retain_graph,
                   bool grad_output_is_one = false);
 
   /// Undefined when nothing depends on that output.
-  const Tensor& grad_output(int i = 0) const { return grad_outputs_[i]; }
+  const Tensor& grad_output(int i = 0) const { return grad_outputs_[i].value; }
   /// Gives the gradient up, so that its memory can be reused once the caller is done with it.
-  Tensor TakeGradOutput(int i = 0) { return std::move(grad_outputs_[i]); }
+  Tensor TakeGradOutput(int i = 0) { return std::move(grad_outputs_[i].value); }
+  /// The sums of the columns of that gradient, where they are known.
+  const Tensor& grad_output_column_sums(int i = 0) const { return grad_outputs_[i].column_sums; }
 
   /// Whether the one gradient is known to be 1 on the host: backward starts at this loss.
   bool GradOutputIsOne() const { return grad_output_is_one_; }
 
   bool NeedsGrad(int input) const;
-  void SetGrad(int input, Tensor grad) { grad_inputs_[input] = std::move(grad); }
+  /// Whether the node that made the input has a use for the sums of its gradient's columns.
+  bool WantsColumnSums(int input) const;
+  void SetGrad(int input, Tensor grad, Tensor column_sums = {}) {
+    grad_inputs_[input] = {std::move(grad), std::move(column_sums)};
+  }
 
   /// Where input is a leaf that already has a gradient and nobody watches it (no hooks), that
   /// gradient: the backward function may add to it in place instead of calling SetGrad. Else
@@ -49,14 +64,14 @@ class INFINI_TRAIN_API BackwardContext {
   /// Whether backward may run again, so that kept values must stay as they are.
   bool retain_graph() const { return retain_graph_; }
 
-  std::vector<Tensor> TakeGradInputs() { return std::move(grad_inputs_); }
+  std::vector<Gradient> TakeGradInputs() { return std::move(grad_inputs_); }
 
  private:
   const Node& node_;
   bool retain_graph_;
   bool grad_output_is_one_;
-  std::vector<Tensor> grad_outputs_;
-  std::vector<Tensor> grad_inputs_;
+  std::vector<Gradient> grad_outputs_;
+  std::vector<Gradient> grad_inputs_;
 };
 
 using TensorHook = std::function<Tensor(const Tensor&)>;
@@ -82,12 +97,16 @@ class INFINI_TRAIN_API Node {
   std::uint64_t sequence() const { return sequence_; }
   std::vector<Edge>& edges() { return edges_; }
   const std::vector<Edge>& edges() const { return edges_; }
+  /// Whether Backward reads grad_output_column_sums, or hands them on.
+  bool uses_column_sums() const { return uses_column_sums_; }
+  void set_uses_column_sums(bool value) { uses_column_sums_ = value; }
   /// Hooks on gradients arriving for an output, in order of registration.
   std::vector<std::vector<std::pair<int, TensorHook>>>& output_hooks() { return output_hooks_; }
 
  private:
   std::string_view name_;
   int num_outputs_;
+  bool uses_column_sums_ = false;
   std::uint64_t sequence_;
   std::vector<Edge> edges_;
   std::vector<std::vector<std::pair<int, TensorHook>>> output_hooks_;
@@ -143,8 +162,9 @@ enum class RecordKind : std::uint8_t {
 
 namespace detail {
 
-INFINI_TRAIN_API void AttachNode(std::shared_ptr<Node> node, std::span<const Tensor* const> outputs,
-                                 std::span<const Tensor* const> inputs, RecordKind kind);
+INFINI_TRAIN_API Node& AttachNode(std::shared_ptr<Node> node,
+                                  std::span<const Tensor* const> outputs,
+                                  std::span<const Tensor* const> inputs, RecordKind kind);
 
 [[noreturn]] INFINI_TRAIN_API void ThrowReleased(std::string_view name);
 
@@ -168,7 +188,7 @@ class FunctionNode final : public Node {
 
 /// Records an operation: `backward(BackwardContext&)` computes the gradients of `inputs` (in that
 /// order) from those of `outputs`. It captures what it needs as SavedTensor. Call it after the op
-/// ran and only if ShouldRecord(inputs).
+/// ran and only if ShouldRecord(inputs). Returns the new node, which the outputs hold.
 ///
 ///   Tensor y = Tensor::EmptyLike(x);
 ///   Call<op::Exp>(y, x);
@@ -180,21 +200,25 @@ class FunctionNode final : public Node {
 ///
 /// Throws Error when an input was modified in place through another tensor since it was recorded.
 template <typename Function>
-void Record(std::string_view name, std::span<const Tensor* const> outputs,
-            std::span<const Tensor* const> inputs, Function backward,
-            RecordKind kind = RecordKind::kNewOutputs) {
-  detail::AttachNode(std::make_shared<detail::FunctionNode<Function>>(
-                         name, static_cast<int>(outputs.size()), std::move(backward)),
-                     outputs, inputs, kind);
+Node& Record(std::string_view name, std::span<const Tensor* const> outputs,
+             std::span<const Tensor* const> inputs, Function backward,
+             RecordKind kind = RecordKind::kNewOutputs) {
+  return detail::AttachNode(std::make_shared<detail::FunctionNode<Function>>(
+                                name, static_cast<int>(outputs.size()), std::move(backward)),
+                            outputs, inputs, kind);
 }
 
 template <typename Function>
-void Record(std::string_view name, std::initializer_list<const Tensor*> outputs,
-            std::initializer_list<const Tensor*> inputs, Function backward,
-            RecordKind kind = RecordKind::kNewOutputs) {
-  Record(name, std::span(outputs.begin(), outputs.size()), std::span(inputs.begin(), inputs.size()),
-         std::move(backward), kind);
+Node& Record(std::string_view name, std::initializer_list<const Tensor*> outputs,
+             std::initializer_list<const Tensor*> inputs, Function backward,
+             RecordKind kind = RecordKind::kNewOutputs) {
+  return Record(name, std::span(outputs.begin(), outputs.size()),
+                std::span(inputs.begin(), inputs.size()), std::move(backward), kind);
 }
+
+/// Whether the node that made `tensor` has a use for the sums of its gradient's columns: a node
+/// that hands gradients on unchanged says the same of itself.
+INFINI_TRAIN_API bool UsesColumnSums(const Tensor& tensor);
 
 /// Throws Error when writing `tensor` in place would give wrong gradients: a leaf that requires a
 /// gradient, a view in a recorded graph, or a tensor that was modified through another one since it

@@ -15,8 +15,10 @@ using test::CheckGradients;
 using test::ExpectClose;
 using test::ExpectEqual;
 using test::GradCheck;
+using test::GradInput;
 using test::Inputs;
 using test::MakeTensor;
+using test::Outputs;
 using test::ToDoubles;
 
 /// The functions that a transformer is made of.
@@ -152,6 +154,93 @@ TEST_P(LayerTest, NormGradients) {
       CheckGradients(device(), check);
     }
   }
+}
+
+/// The gradient of a linear's bias comes from the norm's pass where the norm alone makes it.
+TEST_P(LayerTest, BiasGradientsOfALinearBeforeANorm) {
+  // Of x [2, 3, 5], a weight [4, 5] and bias [4], and a residual [2, 3, 4].
+  const auto branch = [](const Inputs& x) { return Linear(x[0], x[1], x[2]); };
+  const auto both = [](const std::pair<Tensor, Tensor>& sum_and_norm) {
+    return Mul(sum_and_norm.first, Gelu(sum_and_norm.second));
+  };
+  const GradInput kWeight = {{4}}, kBias = {{4}}, kProjection = {{4, 4}};
+  const struct {
+    const char* name;
+    std::function<Outputs(const Inputs&)> function;
+    std::vector<GradInput> more_inputs;
+  } kCases[] = {
+      {"a branch of a stream",
+       [&](const Inputs& x) { return both(AddLayerNorm(x[3], branch(x), x[4], x[5])); },
+       {kWeight, kBias}},
+      {"a stream",
+       [&](const Inputs& x) { return both(AddLayerNorm(branch(x), x[3], x[4], {})); },
+       {kWeight}},
+      {"a sum of both",
+       [&](const Inputs& x) { return both(AddLayerNorm(x[3] + branch(x), {}, x[4], {})); },
+       {kWeight}},
+      {"an MLP",
+       [&](const Inputs& x) {
+         return both(AddLayerNorm(x[3], GeluMlp(x[0], x[1], x[2], x[4], x[5]), {}, {}));
+       },
+       {kProjection, kBias}},
+      {"a branch that is used twice",
+       [&](const Inputs& x) {
+         const Tensor out = branch(x);
+         return both(AddLayerNorm(x[3], out, {}, {})) + Gelu(out);
+       },
+       {}},
+      {"branch and stream in one",
+       [&](const Inputs& x) {
+         const Tensor out = branch(x) + x[3];
+         return both(AddLayerNorm(out, out, {}, {}));
+       },
+       {}},
+      {"a difference",
+       [&](const Inputs& x) { return both(AddLayerNorm(x[3] - branch(x), {}, {}, {})); },
+       {}},
+      {"a broadcast branch",
+       [&](const Inputs& x) {
+         const Tensor row = Linear(Slice(x[0], 1, 0, 1), x[1], x[2]);
+         return both(AddLayerNorm(x[3] + row, {}, {}, {}));
+       },
+       {}},
+      {"a branch that a hook watches",
+       [&](const Inputs& x) {
+         const Tensor out = branch(x);
+         if (out.requires_grad()) RegisterHook(out, [](const Tensor& grad) { return Clone(grad); });
+         return both(AddLayerNorm(x[3], out, {}, {}));
+       },
+       {}},
+      {"a checkpoint's output",
+       [&](const Inputs& x) {
+         const auto function = [&](const Inputs& y) { return Inputs{y[3] + branch(y)}; };
+         return both(AddLayerNorm(Checkpoint(function, x)[0], {}, {}, {}));
+       },
+       {}},
+  };
+  for (const auto& [name, function, more_inputs] : kCases) {
+    GradCheck check = {name, function, {{{2, 3, 5}}, {{4, 5}}, {{4}}, {{2, 3, 4}}}};
+    check.inputs.insert(check.inputs.end(), more_inputs.begin(), more_inputs.end());
+    check.operations = 96;
+    CheckGradients(device(), check);
+  }
+}
+
+TEST_P(LayerTest, AHookThatChangesAGradientChangesTheBiasGradient) {
+  const auto bias_grad = [this](bool doubled) {
+    const Tensor bias = Full({4}, 0.5, DataType::kFloat64, device());
+    bias.set_requires_grad();
+    const Tensor x = MakeTensor(device(), DataType::kFloat64, {2, 4}, {1, -2, 3, 0, 2, 1, 0, 4});
+    const Tensor out = Linear(x, Full({4, 4}, 0.25, DataType::kFloat64, device()), bias);
+    if (doubled) RegisterHook(out, [](const Tensor& grad) { return Mul(grad, 2); });
+    const auto [sum, norm] = AddLayerNorm(x, out, {}, {});
+    Backward(Sum(Mul(sum, Gelu(norm))));
+    return ToDoubles(bias.grad());
+  };
+  std::vector<double> expected = bias_grad(false);
+  for (double& value : expected)
+    value *= 2;
+  EXPECT_EQ(bias_grad(true), expected);
 }
 
 TEST_P(LayerTest, AttentionGradients) {

@@ -12,6 +12,7 @@ using autograd::BackwardContext;
 using autograd::Record;
 using autograd::SavedTensor;
 using autograd::ShouldRecord;
+using autograd::UsesColumnSums;
 using detail::GradTarget;
 using detail::kCall;
 
@@ -57,11 +58,16 @@ Tensor AddOrSub(std::string_view name, Compute compute, const Tensor& a, const T
                 bool subtract) {
   Tensor out = Evaluate(compute, a, b, ArithmeticType(name, a, b));
   if (ShouldRecord({&a, &b})) {
-    Record(
+    auto& node = Record(
         name, {&out}, {&a, &b},
         [target_a = GradTarget(a), target_b = GradTarget(b), subtract](BackwardContext& context) {
           const Tensor grad_out = context.TakeGradOutput();
-          if (context.NeedsGrad(0)) context.SetGrad(0, target_a.From(grad_out));
+          const auto hand_on = [&](int input, Tensor grad) {
+            const bool unchanged = grad.IsSameAs(grad_out);
+            context.SetGrad(input, std::move(grad),
+                            unchanged ? context.grad_output_column_sums() : Tensor());
+          };
+          if (context.NeedsGrad(0)) hand_on(0, target_a.From(grad_out));
           if (context.NeedsGrad(1)) {
             Tensor grad_b = target_b.From(grad_out);
             if (subtract) {
@@ -69,9 +75,10 @@ Tensor AddOrSub(std::string_view name, Compute compute, const Tensor& a, const T
               Call<op::Neg>(negated, grad_b);
               grad_b = std::move(negated);
             }
-            context.SetGrad(1, std::move(grad_b));
+            hand_on(1, std::move(grad_b));
           }
         });
+    node.set_uses_column_sums(UsesColumnSums(a) || UsesColumnSums(b));
   }
   return out;
 }

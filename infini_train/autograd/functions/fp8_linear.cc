@@ -84,15 +84,19 @@ class Fp8Product {
   }
 
   /// Sets the gradients of the weight and bias, inputs `index` and `index + 1` of the function, and
-  /// returns the input's in `dtype` where `needs_input`. `pass` quantises the output's gradient.
+  /// returns the input's in `dtype` where `needs_input`. `pass` quantises the output's gradient,
+  /// the sums of whose columns are `column_sums` where they are known.
   Tensor Backward(BackwardContext& context, int index, const Fp8Pass& pass, std::int64_t rows,
-                  DataType dtype, bool needs_input, Device device) const {
+                  DataType dtype, bool needs_input, Device device,
+                  const Tensor& column_sums = {}) const {
     if (updates_ != state_->scales().num_updates()) {
       throw Error("Fp8Linear: expected backward before the scales' next update");
     }
     const bool needs_weight = context.NeedsGrad(index);
     Fp8Wanted wanted = {needs_input, needs_weight, {}};
-    if (context.NeedsGrad(index + 1)) {
+    if (context.NeedsGrad(index + 1) && column_sums.defined()) {
+      context.SetGrad(index + 1, raw::To(column_sums, bias_dtype_));
+    } else if (context.NeedsGrad(index + 1)) {
       const DataType sums = bias_dtype_ == DataType::kFloat32 ? bias_dtype_ : dtype;
       wanted.column_sums = Tensor::Empty({weight_shape_[0]}, sums, device);
     }
@@ -147,16 +151,18 @@ Tensor Fp8Linear(const Tensor& x, const Tensor& weight, const Tensor& bias, cons
   Tensor result =
       detail::InShapeOf(x, product.Forward(PassOf(rows), rows.size(0), weight, bias, dtype));
   if (ShouldRecord({&x, &weight, &bias})) {
-    Record("Fp8Linear", {&result}, {&x, &weight, &bias},
-           [product = std::move(product), x_shape = x.shape(),
-            x_dtype = x.dtype()](BackwardContext& context) {
-             const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
-             const Tensor grad_x =
-                 product.Backward(context, 1, PassOf(grad_out), grad_out.size(0), grad_out.dtype(),
-                                  context.NeedsGrad(0), grad_out.device());
-             if (grad_x.defined())
-               context.SetGrad(0, raw::To(raw::Reshape(grad_x, x_shape), x_dtype));
-           });
+    auto& node =
+        Record("Fp8Linear", {&result}, {&x, &weight, &bias},
+               [product = std::move(product), x_shape = x.shape(),
+                x_dtype = x.dtype()](BackwardContext& context) {
+                 const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
+                 const Tensor grad_x = product.Backward(
+                     context, 1, PassOf(grad_out), grad_out.size(0), grad_out.dtype(),
+                     context.NeedsGrad(0), grad_out.device(), context.grad_output_column_sums());
+                 if (grad_x.defined())
+                   context.SetGrad(0, raw::To(raw::Reshape(grad_x, x_shape), x_dtype));
+               });
+    node.set_uses_column_sums(bias.defined() && bias.requires_grad());
   }
   return result;
 }
@@ -177,22 +183,24 @@ Tensor Fp8GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bia
   Tensor result = detail::InShapeOf(x, proj.Forward(PassOfGelu(pre, tanh_approximation),
                                                     pre.size(0), proj_weight, proj_bias, dtype));
   if (record) {
-    Record("Fp8GeluMlp", {&result}, {&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias},
-           [fc = std::move(fc), proj = std::move(proj), pre = SavedTensor(pre), tanh_approximation,
-            x_shape = x.shape(), x_dtype = x.dtype(), pre_needs_grad](BackwardContext& context) {
-             const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
-             const auto backward = [&](const Fp8Product& product, int index, const Fp8Pass& pass,
-                                       bool needs_input) {
-               return product.Backward(context, index, pass, grad_out.size(0), grad_out.dtype(),
-                                       needs_input, grad_out.device());
-             };
-             const Tensor grad_hidden = backward(proj, 3, PassOf(grad_out), pre_needs_grad);
-             if (!pre_needs_grad) return;
-             const Fp8Pass pass = PassOfGeluBackward(grad_hidden, pre.Unpack(), tanh_approximation);
-             const Tensor grad_x = backward(fc, 1, pass, context.NeedsGrad(0));
-             if (grad_x.defined())
-               context.SetGrad(0, raw::To(raw::Reshape(grad_x, x_shape), x_dtype));
-           });
+    auto& node = Record(
+        "Fp8GeluMlp", {&result}, {&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias},
+        [fc = std::move(fc), proj = std::move(proj), pre = SavedTensor(pre), tanh_approximation,
+         x_shape = x.shape(), x_dtype = x.dtype(), pre_needs_grad](BackwardContext& context) {
+          const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
+          const auto backward = [&](const Fp8Product& product, int index, const Fp8Pass& pass,
+                                    bool needs_input, const Tensor& column_sums = {}) {
+            return product.Backward(context, index, pass, grad_out.size(0), grad_out.dtype(),
+                                    needs_input, grad_out.device(), column_sums);
+          };
+          const Tensor grad_hidden = backward(proj, 3, PassOf(grad_out), pre_needs_grad,
+                                              context.grad_output_column_sums());
+          if (!pre_needs_grad) return;
+          const Fp8Pass pass = PassOfGeluBackward(grad_hidden, pre.Unpack(), tanh_approximation);
+          const Tensor grad_x = backward(fc, 1, pass, context.NeedsGrad(0));
+          if (grad_x.defined()) context.SetGrad(0, raw::To(raw::Reshape(grad_x, x_shape), x_dtype));
+        });
+    node.set_uses_column_sums(proj_bias.defined() && proj_bias.requires_grad());
   }
   return result;
 }

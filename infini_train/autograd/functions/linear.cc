@@ -52,8 +52,7 @@ struct LinearParameters {
 /// from those of the rows of x @ weight^T: grad_out^T x and the columns' sums. `known_bias_grad`:
 /// these sums, where they are there already.
 void SetParameterGrads(BackwardContext& context, int index, const LinearParameters& parameters,
-                       const Tensor& grad_out, const SavedTensor& input,
-                       Tensor known_bias_grad = {}) {
+                       const Tensor& grad_out, const Tensor& input, Tensor known_bias_grad = {}) {
   const DataType dtype = grad_out.dtype();
   const auto set_bias_grad = [&](Tensor grad) {
     context.SetGrad(index + 1, raw::To(std::move(grad), parameters.bias_dtype));
@@ -62,7 +61,8 @@ void SetParameterGrads(BackwardContext& context, int index, const LinearParamete
     return Tensor::Empty({grad_out.size(1)}, sums_dtype, grad_out.device());
   };
   const bool sums_columns = context.NeedsGrad(index + 1) && !known_bias_grad.defined();
-  if (known_bias_grad.defined()) set_bias_grad(std::move(known_bias_grad));
+  if (known_bias_grad.defined() && context.NeedsGrad(index + 1))
+    set_bias_grad(std::move(known_bias_grad));
   if (!context.NeedsGrad(index)) {
     if (!sums_columns) return;
     Tensor grad_bias = empty_bias_grad(dtype);
@@ -70,7 +70,7 @@ void SetParameterGrads(BackwardContext& context, int index, const LinearParamete
     set_bias_grad(std::move(grad_bias));
     return;
   }
-  const Tensor x = GemmOperand(input.Unpack());
+  const Tensor x = GemmOperand(input);
   const Tensor grad_transposed = SwapLastTwo(grad_out);
   Tensor grad_weight = context.AccumulationTarget(index);
   const bool accumulate = grad_weight.defined() && detail::GemmWrites(dtype, grad_weight.dtype());
@@ -123,16 +123,19 @@ Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                  false);
   Tensor result = detail::InShapeOf(x, out);
   if (ShouldRecord({&x, &weight, &bias})) {
-    Record("Linear", {&result}, {&x, &weight, &bias},
-           [input = weight.requires_grad() ? SavedTensor(rows) : SavedTensor(),
-            parameters = LinearParameters(weight, bias, product_weight, x.requires_grad()),
-            x_shape = x.shape(), x_dtype = x.dtype()](BackwardContext& context) {
-             const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
-             SetParameterGrads(context, 1, parameters, grad_out, input);
-             if (context.NeedsGrad(0)) {
-               SetInputGrad(context, parameters, grad_out, x_shape, x_dtype);
-             }
-           });
+    auto& node =
+        Record("Linear", {&result}, {&x, &weight, &bias},
+               [input = weight.requires_grad() ? SavedTensor(rows) : SavedTensor(),
+                parameters = LinearParameters(weight, bias, product_weight, x.requires_grad()),
+                x_shape = x.shape(), x_dtype = x.dtype()](BackwardContext& context) {
+                 const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
+                 SetParameterGrads(context, 1, parameters, grad_out, input.Unpack(),
+                                   context.grad_output_column_sums());
+                 if (context.NeedsGrad(0)) {
+                   SetInputGrad(context, parameters, grad_out, x_shape, x_dtype);
+                 }
+               });
+    node.set_uses_column_sums(bias.defined() && bias.requires_grad());
   }
   return result;
 }
@@ -154,27 +157,30 @@ Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
   Call<op::Gemm>(out, hidden, SwapLastTwo(GemmOperand(proj)), ProductBias(proj_bias, dtype), false);
   Tensor result = detail::InShapeOf(x, out);
   if (ShouldRecord({&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias})) {
-    Record("GeluMlp", {&result}, {&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias},
-           [input = fc_weight.requires_grad() ? SavedTensor(rows) : SavedTensor(),
-            pre = SavedTensor(pre),
-            hidden = proj_weight.requires_grad() ? SavedTensor(hidden) : SavedTensor(),
-            fc = LinearParameters(fc_weight, fc_bias, fc, x.requires_grad()),
-            proj = LinearParameters(proj_weight, proj_bias, proj, true), x_shape = x.shape(),
-            x_dtype = x.dtype()](BackwardContext& context) {
-             const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
-             SetParameterGrads(context, 3, proj, grad_out, hidden);
-             if (!context.NeedsGrad(0) && !context.NeedsGrad(1) && !context.NeedsGrad(2)) return;
-             const Tensor pre_values = pre.Unpack();
-             Tensor grad_pre = Tensor::EmptyLike(pre_values);
-             Tensor fc_bias_grad =
-                 context.NeedsGrad(2)
-                     ? Tensor::Empty({grad_pre.size(1)}, grad_pre.dtype(), grad_pre.device())
-                     : Tensor();
-             Call<op::GemmGeluBackward>(grad_pre, fc_bias_grad, grad_out,
-                                        GemmOperand(proj.weight.Unpack()), pre_values);
-             SetParameterGrads(context, 1, fc, grad_pre, input, std::move(fc_bias_grad));
-             if (context.NeedsGrad(0)) SetInputGrad(context, fc, grad_pre, x_shape, x_dtype);
-           });
+    auto& node = Record(
+        "GeluMlp", {&result}, {&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias},
+        [input = fc_weight.requires_grad() ? SavedTensor(rows) : SavedTensor(),
+         pre = SavedTensor(pre),
+         hidden = proj_weight.requires_grad() ? SavedTensor(hidden) : SavedTensor(),
+         fc = LinearParameters(fc_weight, fc_bias, fc, x.requires_grad()),
+         proj = LinearParameters(proj_weight, proj_bias, proj, true), x_shape = x.shape(),
+         x_dtype = x.dtype()](BackwardContext& context) {
+          const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
+          const Tensor pre_values = pre.Unpack();
+          SetParameterGrads(context, 3, proj, grad_out, hidden.Unpack(),
+                            context.grad_output_column_sums());
+          if (!context.NeedsGrad(0) && !context.NeedsGrad(1) && !context.NeedsGrad(2)) return;
+          Tensor grad_pre = Tensor::EmptyLike(pre_values);
+          Tensor fc_bias_grad =
+              context.NeedsGrad(2)
+                  ? Tensor::Empty({grad_pre.size(1)}, grad_pre.dtype(), grad_pre.device())
+                  : Tensor();
+          Call<op::GemmGeluBackward>(grad_pre, fc_bias_grad, grad_out,
+                                     GemmOperand(proj.weight.Unpack()), pre_values);
+          SetParameterGrads(context, 1, fc, grad_pre, input.Unpack(), std::move(fc_bias_grad));
+          if (context.NeedsGrad(0)) SetInputGrad(context, fc, grad_pre, x_shape, x_dtype);
+        });
+    node.set_uses_column_sums(proj_bias.defined() && proj_bias.requires_grad());
   }
   return result;
 }

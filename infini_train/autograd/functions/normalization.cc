@@ -106,10 +106,13 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
     Tensor grad_bias = context.NeedsGrad(3)
                            ? Tensor::Empty({rows.size(1)}, parameter_dtype, rows.device())
                            : Tensor();
+    Tensor column_sums;
     if (is_layer && grad_sum.defined()) {
-      Tensor no_sums;
-      Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, no_sums, grad_out, grad_sum,
-                                     rows, scale, saved_mean.Unpack(), rstd);
+      if (context.WantsColumnSums(0) || context.WantsColumnSums(1)) {
+        column_sums = Tensor::Empty({rows.size(1)}, parameter_dtype, rows.device());
+      }
+      Call<op::AddLayerNormBackward>(grad_x, grad_weight, grad_bias, column_sums, grad_out,
+                                     grad_sum, rows, scale, saved_mean.Unpack(), rstd);
     } else if (is_layer) {
       Call<op::LayerNormBackward>(grad_x, grad_weight, grad_bias, grad_out, rows, scale,
                                   saved_mean.Unpack(), rstd);
@@ -119,8 +122,8 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
       Call<op::RmsNormBackward>(grad_x, grad_weight, grad_out, rows, scale, rstd);
     }
     const Tensor grad_input = raw::Reshape(grad_x, inputs.shape);
-    if (context.NeedsGrad(0)) context.SetGrad(0, grad_input);
-    if (context.NeedsGrad(1)) context.SetGrad(1, grad_input);
+    if (context.NeedsGrad(0)) context.SetGrad(0, grad_input, column_sums);
+    if (context.NeedsGrad(1)) context.SetGrad(1, grad_input, column_sums);
     if (context.NeedsGrad(2)) context.SetGrad(2, raw::To(grad_weight, inputs.weight_dtype));
     if (context.NeedsGrad(3)) context.SetGrad(3, raw::To(grad_bias, inputs.bias_dtype));
   };
