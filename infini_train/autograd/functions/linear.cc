@@ -106,6 +106,12 @@ Tensor ProductRows(const Tensor& x, DataType dtype) {
   return GemmOperand(raw::AsMatrix(raw::To(x, dtype)));
 }
 
+/// Whether backward computes GELU anew instead of keeping its result, a tenth of a block's
+/// activations: beside products of wide numbers a pass over memory is nothing.
+bool RecomputesGelu(DataType dtype) {
+  return SizeOf(dtype) >= SizeOf(DataType::kFloat32);
+}
+
 Tensor ProductBias(const Tensor& bias, DataType dtype) {
   return bias.defined() ? raw::Contiguous(raw::To(bias, dtype)) : Tensor();
 }
@@ -161,13 +167,19 @@ Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
         "GeluMlp", {&result}, {&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias},
         [input = fc_weight.requires_grad() ? SavedTensor(rows) : SavedTensor(),
          pre = SavedTensor(pre),
-         hidden = proj_weight.requires_grad() ? SavedTensor(hidden) : SavedTensor(),
+         hidden = proj_weight.requires_grad() && !RecomputesGelu(dtype) ? SavedTensor(hidden)
+                                                                        : SavedTensor(),
          fc = LinearParameters(fc_weight, fc_bias, fc, x.requires_grad()),
          proj = LinearParameters(proj_weight, proj_bias, proj, true), x_shape = x.shape(),
          x_dtype = x.dtype()](BackwardContext& context) {
           const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
           const Tensor pre_values = pre.Unpack();
-          SetParameterGrads(context, 3, proj, grad_out, hidden.Unpack(),
+          Tensor activation = hidden.Unpack();
+          if (!activation.defined() && context.NeedsGrad(3)) {
+            activation = Tensor::EmptyLike(pre_values);
+            Call<op::Gelu>(activation, pre_values, /*tanh_approximation=*/true);
+          }
+          SetParameterGrads(context, 3, proj, grad_out, std::exchange(activation, {}),
                             context.grad_output_column_sums());
           if (!context.NeedsGrad(0) && !context.NeedsGrad(1) && !context.NeedsGrad(2)) return;
           Tensor grad_pre = Tensor::EmptyLike(pre_values);
