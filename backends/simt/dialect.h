@@ -9,6 +9,7 @@
 
 #include "simt_platform.h"
 
+#include "backends/simt/codes.h"
 #include "backends/simt/geometry.h"
 #include "backends/simt/group.h"
 #include "backends/simt/math.h"

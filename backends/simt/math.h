@@ -46,6 +46,13 @@ requires std::is_floating_point_v<T> SIMT_HOST_DEVICE inline T FastExp2(T x) {
   return std::exp2(x);
 }
 
+/// 1 / x with an error of about 2^-22 of the result: for what is rounded to a half type in the end.
+/// Platforms may have an instruction for it.
+template <typename T>
+requires std::is_floating_point_v<T> SIMT_HOST_DEVICE inline T FastReciprocal(T x) {
+  return T{1} / x;
+}
+
 /// The reciprocal of the square root, rounded twice.
 template <typename T>
 requires std::is_floating_point_v<T> SIMT_HOST_DEVICE inline T Rsqrt(T x) {

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "backends/simt/dialect.h"
+#include "infini_train/core/half.h"
 
 namespace infini_train::simt {
 
@@ -24,6 +25,22 @@ class Packed {
   }
 
   SIMT_DEVICE Vec<T, N> Unpack() const { return std::bit_cast<Vec<T, N>>(words_); }
+
+  /// The numbers that arithmetic runs in, without taking halves of words apart first.
+  SIMT_DEVICE void Widen(ComputeType<T> (&numbers)[N]) const {
+    if constexpr (std::is_same_v<T, BFloat16> && N % 2 == 0) {
+      SIMT_UNROLL
+      for (int i = 0; i < kWords; ++i) {
+        numbers[2 * i] = std::bit_cast<float>(words_[i] << 16);
+        numbers[2 * i + 1] = std::bit_cast<float>(words_[i] & 0xFFFF0000u);
+      }
+    } else {
+      const Vec<T, N> elements = Unpack();
+      SIMT_UNROLL
+      for (int k = 0; k < N; ++k)
+        numbers[k] = ToCompute(elements[k]);
+    }
+  }
 
  private:
   using Word = std::conditional_t<sizeof(T) * N % 4 == 0, std::uint32_t,

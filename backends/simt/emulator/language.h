@@ -11,6 +11,8 @@
 #define SIMT_KERNEL
 #define SIMT_DEVICE
 #define SIMT_HOST_DEVICE
+/// Of kernels: lanes of a block at most, and blocks that a multiprocessor is to have room for.
+#define SIMT_RESIDENT(lanes, blocks)
 /// Before a loop of constant length over an array that is to stay in registers.
 #define SIMT_UNROLL
 #define SIMT_DEVICE_TYPE kPrivateUse1

@@ -11,6 +11,11 @@
 
 namespace infini_train::simt {
 
+/// Of the device: how many blocks run without sharing one's resources.
+inline std::int64_t MultiprocessorCount(const Context&) {
+  return 2;
+}
+
 /// Dynamic shared memory that a block of the device may ask for where it has little other.
 inline std::size_t MaxDynamicSharedBytes(const Context&) {
   return kMaxSharedBytes - 2048;

@@ -200,6 +200,19 @@ inline T AtomicCas(Shared<T> shared, std::int64_t i, std::type_identity_t<T> exp
   return found;
 }
 
+/// Copies N elements from global to shared memory, where the lane that asked may read them after it
+/// has waited, and other lanes after a barrier behind that.
+template <int N, typename T>
+inline void CopyAsync(const Shared<T>& to, std::int64_t i, const T* from,
+                      Place place = Place::current()) {
+  to.Store(i, Load<N>(from, place), place);
+}
+/// Makes one group of a lane's copies since the last call.
+inline void CommitCopies() {}
+/// Waits for all groups of the lane's copies but the last kPending.
+template <int kPending>
+inline void WaitForCopies() {}
+
 /// Static shared memory of the block, in a kernel's or a device function's body. Two calls of one
 /// function see the same array.
 #define SIMT_SHARED(T, name, count)                                                             \

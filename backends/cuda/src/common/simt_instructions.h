@@ -2,6 +2,7 @@
 
 /// Conversions and functions that chips have instructions for. Part of simt_platform.h.
 
+#include "backends/simt/codes.h"
 #include "backends/simt/math.h"
 #include "infini_train/core/fp8.h"
 
@@ -43,6 +44,38 @@ SIMT_HOST_DEVICE inline float FastExp2<float>(float x) {
 #endif
 }
 
+template <>
+SIMT_HOST_DEVICE inline float FastReciprocal<float>(float x) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  return 1.0f / x;
+#endif
+}
+
+template <>
+SIMT_HOST_DEVICE inline float Max<float>(float x, float y) {
+#if __CUDA_ARCH__ >= 800
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+  return result;
+#else
+  return x > y || x != x ? x : y;
+#endif
+}
+template <>
+SIMT_HOST_DEVICE inline float Min<float>(float x, float y) {
+#if __CUDA_ARCH__ >= 800
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+  return result;
+#else
+  return x < y || x != x ? x : y;
+#endif
+}
+
 // The instructions for 8 bits convert two numbers.
 template <>
 SIMT_HOST_DEVICE inline Float8E4M3 FromCompute<Float8E4M3>(float value) {
@@ -67,6 +100,42 @@ SIMT_HOST_DEVICE inline Float8E5M2 FromCompute<Float8E5M2>(float value) {
   result = value;
 #endif
   return result;
+}
+
+template <>
+SIMT_DEVICE inline std::uint32_t PackCodes<Float8E4M3>(float a, float b, float c, float d) {
+#if __CUDA_ARCH__ >= 890
+  std::uint32_t codes;
+  asm("{.reg .b16 low, high;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high};}"
+      : "=r"(codes)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return codes;
+#else
+  return detail::JoinCodes<Float8E4M3>(a, b, c, d);
+#endif
+}
+template <>
+SIMT_DEVICE inline std::uint32_t PackCodes<Float8E5M2>(float a, float b, float c, float d) {
+#if __CUDA_ARCH__ >= 890
+  std::uint32_t codes;
+  asm("{.reg .b16 low, high;\n"
+      "cvt.rn.satfinite.e5m2x2.f32 low, %2, %1;\n"
+      "cvt.rn.satfinite.e5m2x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high};}"
+      : "=r"(codes)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return codes;
+#else
+  return detail::JoinCodes<Float8E5M2>(a, b, c, d);
+#endif
+}
+template <>
+SIMT_DEVICE inline std::uint32_t SelectBytes<std::uint32_t>(std::uint32_t a, std::uint32_t b,
+                                                            std::uint32_t selector) {
+  return __byte_perm(a, b, selector);
 }
 
 }  // namespace infini_train::simt

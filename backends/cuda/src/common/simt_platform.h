@@ -21,6 +21,7 @@
 #define SIMT_KERNEL __global__
 #define SIMT_DEVICE __device__
 #define SIMT_HOST_DEVICE __host__ __device__
+#define SIMT_RESIDENT(lanes, blocks) __launch_bounds__(lanes, blocks)
 #define SIMT_UNROLL _Pragma("unroll")
 #define SIMT_DEVICE_TYPE kCUDA
 
@@ -284,6 +285,33 @@ SIMT_DEVICE inline T AtomicCas(Shared<T> shared, std::int64_t i, std::type_ident
   return AtomicCas(&shared[i], expected, desired);
 }
 
+// Copies from global to shared memory that a lane need not wait for.
+
+template <int N, typename T>
+SIMT_DEVICE inline void CopyAsync(const Shared<T>& to, std::int64_t i, const T* from, Place = {}) {
+  constexpr int kBytes = sizeof(Vec<T, N>);
+  if constexpr (kBytes < 4) {
+    to.Store(i, Load<N>(from));
+  } else {
+    const auto address = static_cast<unsigned>(__cvta_generic_to_shared(&to[i]));
+    if constexpr (kBytes == 16) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from)
+                   : "memory");
+    } else {
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from),
+                   "n"(kBytes)
+                   : "memory");
+    }
+  }
+}
+SIMT_DEVICE inline void CommitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kPending>
+SIMT_DEVICE inline void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 namespace detail {
 
 SIMT_DEVICE inline std::int64_t DynamicSharedBytes() {
@@ -313,6 +341,13 @@ inline std::size_t MaxDynamicSharedBytes(const Context& context) {
   cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.device.index());
   constexpr std::size_t kOther = 2048;
   return std::max(kMaxSharedBytes, static_cast<std::size_t>(bytes)) - kOther;
+}
+
+/// Of the device: how many blocks run without sharing one's resources.
+inline std::int64_t MultiprocessorCount(const Context& context) {
+  int count = 1;
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, context.device.index());
+  return count;
 }
 
 namespace detail {

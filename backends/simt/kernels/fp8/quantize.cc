@@ -6,8 +6,8 @@ namespace infini_train::simt {
 namespace {
 
 struct First {
-  template <typename T>
-  SIMT_DEVICE T operator()(T first, T) const {
+  template <typename C>
+  SIMT_DEVICE C operator()(C first, C) const {
     return first;
   }
 };

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
+#include <type_traits>
 
 #include "backends/simt/dialect.h"
 #include "backends/simt/kernels/norm/part_sums.h"
+#include "backends/simt/packed.h"
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/fp8.h"
@@ -13,168 +16,253 @@
 /// The pass that quantises a matrix, whatever its numbers are made of.
 namespace infini_train::simt {
 
-// A block works on a tile; a lane on kLaneRows by kLaneColumns of it, so that it can pack the codes
-// of a column into a word before the tile is transposed in shared memory.
-inline constexpr int kQuantizeThreads = 256;
-inline constexpr int kTileRows = 128;
-inline constexpr int kTileColumns = 64;
+// A block works on a tile; a lane on kLaneRows by kLaneColumns of it, which it transposes by words
+// of four codes. Words of both directions then change hands in shared memory.
+inline constexpr int kTileColumns = 128;
 inline constexpr int kLaneRows = 4;
 inline constexpr int kLaneColumns = 8;
 inline constexpr int kLanesAcross = kTileColumns / kLaneColumns;
-inline constexpr int kColumnWords = kTileRows / kLaneRows;
-static_assert(kLanesAcross * kColumnWords == kQuantizeThreads);
-static_assert(sizeof(std::uint32_t) == kLaneRows);
-// Few enough that the blocks' maxima do not queue.
-inline constexpr std::int64_t kMaxQuantizeBlocks = 4096;
+template <int kLanes>
+inline constexpr int kTileRows = kLanes / kLanesAcross* kLaneRows;
+
+// A block goes down over the tiles of a part of the rows. As many blocks as keep a large device
+// busy, and few enough that their maxima do not queue; a number of the problem, as the order of the
+// columns' sums is.
+inline constexpr std::int64_t kQuantizeBlocks = 2048;
+inline constexpr std::int64_t kMaxPartTiles = 16;
 
 template <typename T>
 struct QuantizeProblem {
   std::uint8_t* out;         // [rows, columns], or null
   std::uint8_t* transposed;  // [columns, rows], or null
-  ComputeType<T>* partials;  // [tiles down, columns], sums of the columns of tiles, or null
+  ComputeType<T>* partials;  // [parts, columns], sums of the columns of parts, or null
   std::int32_t* amax;        // the bits of a float, or null
   const T* inputs[2];        // [rows, columns]; the second where Make takes two
   const float* scale;
   std::int64_t rows, columns;
+  std::int64_t parts, part_rows;
 };
 
-/// Where word `word` of a column of the tile lies in shared memory: moved about so that neither the
-/// lanes that write words of one column each nor those that read a column meet in a bank, in pieces
-/// of 16 bytes.
-SIMT_DEVICE inline int PlaceOfWord(int column, int word) {
-  return column * kColumnWords + (word ^ (column / kLaneColumns * 4));
-}
+/// What a lane works on: neighbouring rows and columns of the matrix.
+struct Piece {
+  std::int64_t row, column;
+  int rows, columns;  // that are inside of the matrix, if any
 
-/// The numbers of a lane's piece of an input, zeros outside of the matrix.
+  SIMT_DEVICE static Piece At(std::int64_t row, std::int64_t column, std::int64_t rows,
+                              std::int64_t columns) {
+    return {row, column, static_cast<int>(Min<std::int64_t>(rows - row, kLaneRows)),
+            static_cast<int>(Min<std::int64_t>(columns - column, kLaneColumns))};
+  }
+};
+
+/// The numbers of a piece of an input, zeros outside of the matrix.
 template <bool kVector, typename T>
-SIMT_DEVICE inline void LoadPiece(T (&piece)[kLaneRows][kLaneColumns], const T* from,
-                                  std::int64_t stride, int rows, int columns) {
-  constexpr int kWidth = kMaxVectorWidth<T> < kLaneColumns ? kMaxVectorWidth<T> : kLaneColumns;
-  SIMT_UNROLL
-  for (int r = 0; r < kLaneRows; ++r) {
+struct PieceNumbers {
+  static constexpr int kWidth = std::min(kMaxVectorWidth<T>, kLaneColumns);
+  Packed<T, kWidth> vectors[kLaneRows][kLaneColumns / kWidth];
+
+  SIMT_DEVICE void Load(const T* matrix, std::int64_t stride, const Piece& piece) {
+    const T* from = matrix + piece.row * stride + piece.column;
     SIMT_UNROLL
-    for (int c = 0; c < kLaneColumns; c += kWidth) {
-      Vec<T, kWidth> values = {};
-      if constexpr (kVector) {
-        if (r < rows && columns > 0) values = Load<kWidth>(from + r * stride + c);
-      } else {
-        SIMT_UNROLL
-        for (int x = 0; x < kWidth; ++x) {
-          if (r < rows && c + x < columns) values[x] = Load(from + r * stride + c + x);
+    for (int r = 0; r < kLaneRows; ++r) {
+      SIMT_UNROLL
+      for (int v = 0; v < kLaneColumns / kWidth; ++v) {
+        vectors[r][v] = {};
+        if constexpr (kVector) {
+          if (r < piece.rows && piece.columns > 0)
+            vectors[r][v] = Packed<T, kWidth>::Of(from + v * kWidth);
+        } else {
+          Vec<T, kWidth> values = {};
+          SIMT_UNROLL
+          for (int x = 0; x < kWidth; ++x) {
+            if (r < piece.rows && v * kWidth + x < piece.columns)
+              values[x] = simt::Load(from + v * kWidth + x);
+          }
+          vectors[r][v] = Packed<T, kWidth>(values);
         }
       }
+      from += stride;
+    }
+  }
+
+  SIMT_DEVICE void Row(ComputeType<T> (&numbers)[kLaneColumns], int r) const {
+    SIMT_UNROLL
+    for (int v = 0; v < kLaneColumns / kWidth; ++v) {
+      ComputeType<T> part[kWidth];
+      vectors[r][v].Widen(part);
       SIMT_UNROLL
       for (int x = 0; x < kWidth; ++x)
-        piece[r][c + x] = values[x];
+        numbers[v * kWidth + x] = part[x];
+    }
+  }
+};
+
+/// Where the codes of a tile's columns lie in shared memory: kWords words of four rows for a
+/// column, moved about so that lanes that write a word of every kLaneColumns-th column do not meet
+/// in a bank, nor do those that read a column by 16 bytes.
+template <int kWords>
+struct ColumnPlaces {
+  static_assert((kWords == 16 || kWords == 32) && kLanesAcross == 16);
+
+  SIMT_DEVICE static int OfWord(int column, int word) {
+    return OfWords(column, word) + ((word & 3) ^ (IsSwapped(column) ? 2 : 0));
+  }
+  /// Of the four words from word on; where IsSwapped, the third and fourth come first.
+  SIMT_DEVICE static int OfWords(int column, int word) {
+    const int across = column / kLaneColumns;
+    if constexpr (kWords == 32) return column * kWords + ((word >> 2) ^ (across & 7)) * 4;
+    return (column ^ (across & 1)) * kWords + ((word >> 2) ^ (across >> 1 & 3)) * 4;
+  }
+  SIMT_DEVICE static bool IsSwapped(int column) { return (column / kLaneColumns & 8) != 0; }
+};
+
+/// Writes the rows from tile_row on of the columns from tile_column on, which lie in `words`.
+template <bool kVector, int kLanes, typename T>
+SIMT_DEVICE inline void WriteColumns(const QuantizeProblem<T>& problem,
+                                     const Shared<std::uint32_t>& words, std::int64_t tile_row,
+                                     std::int64_t tile_column) {
+  constexpr int kRows = kMaxVectorBytes;
+  constexpr int kPieces = kTileRows<kLanes> / kRows;
+  using Places = ColumnPlaces<kTileRows<kLanes> / 4>;
+  SIMT_UNROLL
+  for (int i = 0; i < kTileColumns * kPieces / kLanes; ++i) {
+    const int number = i * kLanes + ThreadIndex();
+    const int column = number / kPieces;
+    const std::int64_t to_row = tile_row + number % kPieces * kRows;
+    if (tile_column + column >= problem.columns || to_row >= problem.rows) continue;
+    const auto read = words.template Load<4>(Places::OfWords(column, number % kPieces * 4));
+    const bool swapped = Places::IsSwapped(column);
+    Vec<std::uint32_t, 4> codes;
+    SIMT_UNROLL
+    for (int k = 0; k < 4; ++k)
+      codes[k] = swapped ? read[k ^ 2] : read[k];
+    std::uint8_t* to = problem.transposed + (tile_column + column) * problem.rows + to_row;
+    const auto bytes = std::bit_cast<Vec<std::uint8_t, kRows>>(codes);
+    if constexpr (kVector) {
+      Store(to, bytes);
+    } else {
+      for (int x = 0; x < kRows && to_row + x < problem.rows; ++x)
+        Store(to + x, bytes[x]);
     }
   }
 }
 
-/// Make: `T make(T first, T second)`, the number to quantise; kInputs of its operands are read.
+/// Make: `C make(C first, C second)`, the number to quantise; kInputs of its operands are read.
 /// kVector: rows and columns allow wide accesses.
-template <typename F, int kInputs, bool kVector, typename T, typename Make>
-SIMT_KERNEL void QuantizeKernel(QuantizeProblem<T> problem, Make make) {
+template <typename F, int kInputs, bool kVector, bool kSums, int kLanes, typename T, typename Make>
+SIMT_KERNEL SIMT_RESIDENT(kLanes, kLanes == 512 || kInputs == 2 ? 2 : 3) void QuantizeKernel(
+    QuantizeProblem<T> problem, Make make) {
   using C = ComputeType<T>;
-  constexpr int kGroups = kQuantizeThreads / kGroupWidth;
-  SIMT_SHARED(std::uint32_t, words, kTileColumns * kColumnWords);
-  SIMT_SHARED(C, group_sums, kGroups * kTileColumns);
+  constexpr int kGroups = kLanes / kGroupWidth;
+  constexpr int kRows = kTileRows<kLanes>;
+  using Places = ColumnPlaces<kRows / 4>;
+  constexpr int kTileWords = kTileColumns * kRows / 4;
+  // Tiles in turn use one half and the other one, so that one barrier is enough.
+  SIMT_SHARED(std::uint32_t, words, 2 * kTileWords);
+  SIMT_SHARED(C, group_sums, kSums ? kGroups * kTileColumns : 1);
+  int half = 0;
   const int across = ThreadIndex() % kLanesAcross;
   const int down = ThreadIndex() / kLanesAcross;
   const float scale = Load(problem.scale + 1);
-  // Numbers without their sign order like their bits, with NaN above all.
-  std::int32_t largest = 0;
-  const std::int64_t tiles_across = (problem.columns + kTileColumns - 1) / kTileColumns;
-  const std::int64_t tiles_down = (problem.rows + kTileRows - 1) / kTileRows;
-  for (std::int64_t tile = BlockIndex(); tile < tiles_across * tiles_down; tile += GridSize()) {
-    const std::int64_t tile_row = tile / tiles_across * kTileRows;
-    const std::int64_t tile_column = tile % tiles_across * kTileColumns;
-    const std::int64_t row = tile_row + down * kLaneRows;
-    const std::int64_t column = tile_column + across * kLaneColumns;
-    const auto rows =
-        static_cast<int>(Min<std::int64_t>(Max<std::int64_t>(problem.rows - row, 0), kLaneRows));
-    const auto columns = static_cast<int>(
-        Min<std::int64_t>(Max<std::int64_t>(problem.columns - column, 0), kLaneColumns));
-
-    T pieces[kInputs][kLaneRows][kLaneColumns];
-    SIMT_UNROLL
-    for (int k = 0; k < kInputs; ++k) {
-      LoadPiece<kVector>(pieces[k], problem.inputs[k] + row * problem.columns + column,
-                         problem.columns, rows, columns);
-    }
-    std::uint32_t packed[kLaneColumns] = {};
-    C sums[kLaneColumns] = {};
-    SIMT_UNROLL
-    for (int r = 0; r < kLaneRows; ++r) {
-      Vec<std::uint8_t, kLaneColumns> codes;
+  float largest = 0;
+  const std::int64_t step = GridSize() * kTileColumns;
+  for (std::int64_t part = BlockIndexY(); part < problem.parts; part += GridSizeY()) {
+    const std::int64_t first_row = part * problem.part_rows;
+    const std::int64_t end_row = Min(first_row + problem.part_rows, problem.rows);
+    for (std::int64_t tile_column = BlockIndex() * kTileColumns; tile_column < problem.columns;
+         tile_column += step) {
+      const std::int64_t column = tile_column + across * kLaneColumns;
+      C sums[kLaneColumns] = {};
+      PieceNumbers<kVector, T> inputs[kInputs];
+      Piece piece = Piece::At(first_row + down * kLaneRows, column, problem.rows, problem.columns);
       SIMT_UNROLL
-      for (int c = 0; c < kLaneColumns; ++c) {
-        const C value = ToCompute(make(pieces[0][r][c], pieces[kInputs - 1][r][c]));
-        const auto number = static_cast<float>(value);
-        largest = Max(largest, std::bit_cast<std::int32_t>(number) & 0x7FFFFFFF);
-        sums[c] += value;
-        codes[c] = FromCompute<F>(number * scale).bits;
-        packed[c] |= static_cast<std::uint32_t>(codes[c]) << (8 * r);
-      }
-      if (problem.out == nullptr || r >= rows || columns <= 0) continue;
-      std::uint8_t* to = problem.out + (row + r) * problem.columns + column;
-      if constexpr (kVector) {
-        Store(to, codes);
-      } else {
-        for (int c = 0; c < columns; ++c)
-          Store(to + c, codes[c]);
-      }
-    }
-
-    if (problem.transposed != nullptr) {
-      SIMT_UNROLL
-      for (int c = 0; c < kLaneColumns; ++c)
-        words[PlaceOfWord(across * kLaneColumns + c, down)] = packed[c];
-    }
-    if (problem.partials != nullptr) {
-      SIMT_UNROLL
-      for (int c = 0; c < kLaneColumns; ++c) {
+      for (int k = 0; k < kInputs; ++k)
+        inputs[k].Load(problem.inputs[k], problem.columns, piece);
+      for (std::int64_t tile_row = first_row; tile_row < end_row; tile_row += kRows) {
+        std::uint32_t packed[kLaneColumns / 4][kLaneRows];
         SIMT_UNROLL
-        for (int mask = kLanesAcross; mask < kGroupWidth; mask *= 2)
-          sums[c] += ShuffleXor<kGroupWidth>(sums[c], mask);
-        if (GroupLane<kGroupWidth>() < kLanesAcross) {
-          group_sums[ThreadIndex() / kGroupWidth * kTileColumns + across * kLaneColumns + c] =
-              sums[c];
+        for (int r = 0; r < kLaneRows; ++r) {
+          C first[kLaneColumns], second[kLaneColumns];
+          inputs[0].Row(first, r);
+          inputs[kInputs - 1].Row(second, r);
+          float scaled[kLaneColumns];
+          SIMT_UNROLL
+          for (int c = 0; c < kLaneColumns; ++c) {
+            const C number = make(first[c], second[c]);
+            if constexpr (kSums) sums[c] += number;
+            largest = Max(largest, Abs(static_cast<float>(number)));
+            scaled[c] = static_cast<float>(number) * scale;
+          }
+          SIMT_UNROLL
+          for (int w = 0; w < kLaneColumns / 4; ++w) {
+            packed[w][r] = PackCodes<F>(scaled[4 * w], scaled[4 * w + 1], scaled[4 * w + 2],
+                                        scaled[4 * w + 3]);
+          }
         }
-      }
-    }
-    SyncBlock();
-    if (problem.transposed != nullptr) {
-      constexpr int kPieceRows = kMaxVectorBytes;
-      constexpr int kPieces = kTileRows / kPieceRows;
-      for (int i = ThreadIndex(); i < kTileColumns * kPieces; i += kQuantizeThreads) {
-        const std::int64_t to_row = tile_row + i % kPieces * kPieceRows;
-        const std::int64_t to_column = tile_column + i / kPieces;
-        if (to_column >= problem.columns || to_row >= problem.rows) continue;
-        const auto codes = std::bit_cast<Vec<std::uint8_t, kPieceRows>>(words.template Load<4>(
-            PlaceOfWord(i / kPieces, i % kPieces * (kPieceRows / kLaneRows))));
-        std::uint8_t* to = problem.transposed + to_column * problem.rows + to_row;
-        if constexpr (kVector) {
-          Store(to, codes);
-        } else {
-          for (int x = 0; x < kPieceRows && to_row + x < problem.rows; ++x)
-            Store(to + x, codes[x]);
+        const Piece done = piece;
+        piece = Piece::At(done.row + kRows, column, end_row, problem.columns);
+        SIMT_UNROLL
+        for (int k = 0; k < kInputs; ++k)
+          inputs[k].Load(problem.inputs[k], problem.columns, piece);
+
+        if (problem.out != nullptr) {
+          std::uint8_t* to = problem.out + done.row * problem.columns + done.column;
+          SIMT_UNROLL
+          for (int r = 0; r < kLaneRows; ++r, to += problem.columns) {
+            if (r >= done.rows || done.columns <= 0) continue;
+            const auto codes = std::bit_cast<Vec<std::uint8_t, kLaneColumns>>(
+                Vec<std::uint32_t, 2>{packed[0][r], packed[1][r]});
+            if constexpr (kVector) {
+              Store(to, codes);
+            } else {
+              for (int c = 0; c < done.columns; ++c)
+                Store(to + c, codes[c]);
+            }
+          }
         }
+        if (problem.transposed == nullptr) continue;
+        SIMT_UNROLL
+        for (int w = 0; w < kLaneColumns / 4; ++w) {
+          TransposeBytes(packed[w]);
+          SIMT_UNROLL
+          for (int c = 0; c < 4; ++c) {
+            words[half * kTileWords + Places::OfWord(across * kLaneColumns + 4 * w + c, down)] =
+                packed[w][c];
+          }
+        }
+        SyncBlock();
+        WriteColumns<kVector, kLanes>(problem, words.Sub(half * kTileWords, kTileWords), tile_row,
+                                      tile_column);
+        half ^= 1;
+      }
+      if constexpr (kSums) {
+        SIMT_UNROLL
+        for (int c = 0; c < kLaneColumns; ++c) {
+          SIMT_UNROLL
+          for (int mask = kLanesAcross; mask < kGroupWidth; mask *= 2)
+            sums[c] += ShuffleXor<kGroupWidth>(sums[c], mask);
+          if (GroupLane<kGroupWidth>() < kLanesAcross) {
+            group_sums[ThreadIndex() / kGroupWidth * kTileColumns + across * kLaneColumns + c] =
+                sums[c];
+          }
+        }
+        SyncBlock();
+        if (ThreadIndex() < kTileColumns && tile_column + ThreadIndex() < problem.columns) {
+          C sum = 0;
+          for (int group = 0; group < kGroups; ++group) {
+            const C next = group_sums[group * kTileColumns + ThreadIndex()];
+            sum += next;
+          }
+          Store(problem.partials + part * problem.columns + tile_column + ThreadIndex(), sum);
+        }
+        SyncBlock();
       }
     }
-    if (problem.partials != nullptr && ThreadIndex() < kTileColumns &&
-        tile_column + ThreadIndex() < problem.columns) {
-      C sum = 0;
-      for (int group = 0; group < kGroups; ++group) {
-        const C next = group_sums[group * kTileColumns + ThreadIndex()];
-        sum += next;
-      }
-      Store(problem.partials + tile_row / kTileRows * problem.columns + tile_column + ThreadIndex(),
-            sum);
-    }
-    SyncBlock();
   }
-  largest = ReduceBlock(largest, MaxOp(), 0);
-  if (ThreadIndex() == 0 && problem.amax != nullptr) AtomicMax(problem.amax, largest);
+  largest = ReduceBlock(largest, MaxOp(), 0.0f);
+  // Numbers without their sign order like their bits, with NaN above all.
+  if (ThreadIndex() == 0 && problem.amax != nullptr)
+    AtomicMax(problem.amax, std::bit_cast<std::int32_t>(largest) & 0x7FFFFFFF);
 }
 
 /// Quantises make(first[i], second[i]), or make(first[i], first[i]) without a second: see
@@ -186,14 +274,6 @@ void LaunchQuantize(const Context& context, Tensor& out, Tensor& transposed, Ten
   QuantizeProblem<T> problem = {};
   problem.rows = first.size(0);
   problem.columns = first.size(1);
-  const std::int64_t tiles_down = (problem.rows + kTileRows - 1) / kTileRows;
-  const std::int64_t tiles_across = (problem.columns + kTileColumns - 1) / kTileColumns;
-  Tensor partials;
-  if (column_sums.defined()) {
-    const Dims shape = {tiles_down, problem.columns};
-    partials = Tensor::Empty(shape, DataTypeOf<ComputeType<T>>(), context.device);
-    problem.partials = partials.data<ComputeType<T>>();
-  }
   if (out.defined()) problem.out = out.data<std::uint8_t>();
   if (transposed.defined()) problem.transposed = transposed.data<std::uint8_t>();
   if (amax.defined()) problem.amax = reinterpret_cast<std::int32_t*>(amax.data<float>());
@@ -204,18 +284,49 @@ void LaunchQuantize(const Context& context, Tensor& out, Tensor& transposed, Ten
                          VectorWidth(problem.out, problem.columns) >= kLaneColumns;
   const bool wide_columns = problem.transposed == nullptr ||
                             VectorWidth(problem.transposed, problem.rows) == kMaxVectorBytes;
-  const Geometry geometry{.grid_x = std::min(tiles_down * tiles_across, kMaxQuantizeBlocks),
-                          .block = kQuantizeThreads};
-  DispatchFp8(format, [&](auto tag) {
-    using F = typename decltype(tag)::type;
-    if (wide_rows && wide_columns) {
-      Launch(context, geometry, &QuantizeKernel<F, kInputs, true, T, Make>, problem, make);
-    } else {
-      Launch(context, geometry, &QuantizeKernel<F, kInputs, false, T, Make>, problem, make);
+  const std::int64_t tiles_across = (problem.columns + kTileColumns - 1) / kTileColumns;
+
+  const auto launch = [&]<int kLanes>(std::integral_constant<int, kLanes>) {
+    constexpr int kRows = kTileRows<kLanes>;
+    const std::int64_t tiles_down = (problem.rows + kRows - 1) / kRows;
+    const std::int64_t part_tiles =
+        std::clamp<std::int64_t>(tiles_down * tiles_across / kQuantizeBlocks, 1, kMaxPartTiles);
+    problem.part_rows = part_tiles * kRows;
+    problem.parts = (tiles_down + part_tiles - 1) / part_tiles;
+    Tensor partials;
+    if (column_sums.defined()) {
+      const Dims shape = {problem.parts, problem.columns};
+      partials = Tensor::Empty(shape, DataTypeOf<ComputeType<T>>(), context.device);
+      problem.partials = partials.data<ComputeType<T>>();
     }
-  });
-  if (column_sums.defined())
-    SumParts(context, DataTypeOf<T>(), {&column_sums}, partials, problem.columns);
+    const Geometry geometry{.grid_x = std::min(tiles_across, kMaxGridX),
+                            .grid_y = std::min(problem.parts, kMaxGridYZ),
+                            .block = kLanes};
+    DispatchFp8(format, [&](auto tag) {
+      using F = typename decltype(tag)::type;
+      const auto run = [&](auto vector, auto sums) {
+        Launch(context, geometry,
+               &QuantizeKernel<F, kInputs, vector.value, sums.value, kLanes, T, Make>, problem,
+               make);
+      };
+      const auto choose = [&](auto vector) {
+        column_sums.defined() ? run(vector, std::true_type{}) : run(vector, std::false_type{});
+      };
+      if (wide_rows && wide_columns) {
+        choose(std::true_type{});
+      } else {
+        choose(std::false_type{});
+      }
+    });
+    if (column_sums.defined())
+      SumParts(context, DataTypeOf<T>(), {&column_sums}, partials, problem.columns);
+  };
+  static const bool small = std::getenv("INFINI_TRAIN_QUANTIZE_LANES") != nullptr;
+  if (small && sizeof(T) == 2) {
+    if constexpr (sizeof(T) == 2) launch(std::integral_constant<int, 256>{});
+  } else {
+    launch(std::integral_constant<int, 512>{});
+  }
 }
 
 }  // namespace infini_train::simt

@@ -8,45 +8,41 @@
 namespace infini_train::simt {
 namespace {
 
-/// x s and its slope s + x s (1 - s) y', where s = 1 / (1 + e^-y) and y is twice the number whose
-/// tanh GELU takes: few instructions, exact enough for the half types.
-struct FastGelu {
-  SIMT_DEVICE explicit FastGelu(float x) : x(Clip(x, kGeluTanhLimit<float>)) {
-    constexpr float kFactor = -2 * kSqrtTwoOverPi<float> * std::numbers::log2e_v<float>;
-    const float square = this->x * this->x;
-    s = 1.0f / (1.0f + FastExp2(kFactor * this->x * Fma(kGeluCubic<float>, square, 1.0f)));
-    slope = 2 * kSqrtTwoOverPi<float> * Fma(3 * kGeluCubic<float>, square, 1.0f);
-  }
+/// 1 / (1 + e^-y), where y is twice the number whose tanh GELU takes, so that GELU is x times it:
+/// few instructions, exact enough for what becomes FP8. 0 or 1 where squares overflow.
+SIMT_DEVICE float FastGeluFactor(float x, float square) {
+  constexpr float kFactor = -2 * kSqrtTwoOverPi<float> * std::numbers::log2e_v<float>;
+  return FastReciprocal(1.0f + FastExp2(x * Fma(kFactor * kGeluCubic<float>, square, kFactor)));
+}
 
-  float x, s, slope;
-};
-
-// Both round to T, as the ops that they stand for do.
-template <bool kTanh>
+// The half types take a fast form, as their numbers are FP8 in the end; they are rounded once.
+template <typename T, bool kTanh>
 struct GeluOf {
-  template <typename T>
-  SIMT_DEVICE T operator()(T x, T) const {
-    const auto value = ToCompute(x);
+  using C = ComputeType<T>;
+  SIMT_DEVICE C operator()(C x, C) const {
     if constexpr (kTanh && sizeof(T) == 2) {
-      const FastGelu gelu(value);
-      return FromCompute<T>(AtLeast(value, -kGeluTanhLimit<float>) * gelu.s);
+      return Max(x, -kGeluTanhLimit<float>) * FastGeluFactor(x, x * x);
     } else {
-      return FromCompute<T>(kTanh ? GeluTanh(value) : GeluErf(value));
+      return kTanh ? GeluTanh(x) : GeluErf(x);
     }
   }
 };
-template <bool kTanh>
+/// The slope is s + x s (1 - s) y', with s as above.
+template <typename T, bool kTanh>
 struct GeluGradient {
-  template <typename T>
-  SIMT_DEVICE T operator()(T grad_y, T x) const {
-    const auto value = ToCompute(x);
+  using C = ComputeType<T>;
+  SIMT_DEVICE C operator()(C grad_y, C x) const {
     if constexpr (kTanh && sizeof(T) == 2) {
-      const FastGelu gelu(value);
-      const float slope = Fma(gelu.x * gelu.s * (1.0f - gelu.s), gelu.slope, gelu.s);
-      return FromCompute<T>(ToCompute(grad_y) * slope);
+      constexpr float kFactor = 2 * kSqrtTwoOverPi<float>;
+      // NaN is kept, and all of this has saturated beyond the limit.
+      const float clipped = Min(Max(x, -kGeluTanhLimit<float>), kGeluTanhLimit<float>);
+      const float square = clipped * clipped;
+      const float s = FastGeluFactor(clipped, square);
+      const float product = clipped * s;
+      const float slope = Fma(3 * kFactor * kGeluCubic<float>, square, kFactor);
+      return grad_y * Fma(Fma(-product, s, product), slope, s);
     } else {
-      return FromCompute<T>(ToCompute(grad_y) *
-                            (kTanh ? GeluTanhSlope(value) : GeluErfSlope(value)));
+      return grad_y * (kTanh ? GeluTanhSlope(x) : GeluErfSlope(x));
     }
   }
 };
@@ -69,7 +65,7 @@ void Fp8QuantizeGelu(const Context& context, Tensor& out, Tensor& transposed, Te
     using T = typename decltype(tag)::type;
     DispatchBool(tanh_approximation, [&](auto tanh) {
       LaunchQuantize<1, T>(context, out, transposed, no_sums, amax, x, Tensor(), scale, format,
-                           GeluOf<tanh.value>());
+                           GeluOf<T, tanh.value>());
     });
   });
 }
@@ -82,7 +78,7 @@ void Fp8QuantizeGeluBackward(const Context& context, Tensor& out, Tensor& transp
     using T = typename decltype(tag)::type;
     DispatchBool(tanh_approximation, [&](auto tanh) {
       LaunchQuantize<2, T>(context, out, transposed, column_sums, amax, grad_y, x, scale, format,
-                           GeluGradient<tanh.value>());
+                           GeluGradient<T, tanh.value>());
     });
   });
 }
