@@ -4,13 +4,15 @@
 #include <limits>
 
 #include "backends/simt/kernels/loss/logits_gradient.h"
-#include "backends/simt/packed.h"
 
 namespace infini_train::simt {
 namespace {
 
 /// Vectors that a lane reads before it uses the first one.
 constexpr int kBatch = 4;
+
+/// Lanes of the blocks that have room in a multiprocessor at a time, about.
+constexpr int kMaxRoundLanes = 1024;
 
 /// Calls `body(v, x)` for this lane's vectors v in [begin, end) of `row`, several at a time: x has
 /// kBatch of them, BlockSize() apart, or one.
@@ -41,38 +43,6 @@ struct TakeStatistics {
   }
 };
 
-/// Takes the first `count` vectors of a row into statistics, and keeps them in shared memory. All
-/// of a lane's exponentials wait for its last read, so that reads follow each other closely:
-/// another block computes meanwhile.
-template <int N, typename T>
-SIMT_DEVICE void TakeAndKeep(StatisticsOfRow<T>& statistics, const Shared<T>& kept, const T* row,
-                             int count) {
-  constexpr int kReads = 8;
-  const int size = BlockSize();
-  ComputeType<T> largest = statistics.value.largest;
-  for (int v = ThreadIndex(); v < count; v += kReads * size) {
-    Packed<T, N> x[kReads];
-    SIMT_UNROLL
-    for (int j = 0; j < kReads; ++j) {
-      if (v + j * size < count)
-        x[j] = Packed<T, N>::Of(row + static_cast<std::int64_t>(v + j * size) * N);
-    }
-    SIMT_UNROLL
-    for (int j = 0; j < kReads; ++j) {
-      if (v + j * size >= count) continue;
-      const Vec<T, N> elements = x[j].Unpack();
-      kept.Store((v + j * size) * N, elements);
-      for (int k = 0; k < N; ++k)
-        largest = MaxNumber(largest, ToCompute(elements[k]));
-    }
-  }
-  statistics.Raise(largest);
-  for (int v = ThreadIndex(); v < count; v += size) {
-    const Vec<T, N> x[1] = {kept.template Load<N>(v * N)};
-    statistics.Add(x);
-  }
-}
-
 template <typename T, int N>
 struct WriteGradient {
   T* row;
@@ -88,8 +58,67 @@ struct WriteGradient {
   }
 };
 
-/// A block for each row. The first `kept_vectors` vectors of the row stay in shared memory; the
-/// others are read twice, and the second time first, while they are in a cache.
+/// The beginning of a row in shared memory, vector by vector. Each lane has vectors of its own
+/// there and needs no barrier for them.
+template <typename T, int N>
+struct KeptRow {
+  Shared<T> memory;
+  int count;
+
+  /// The vectors of this lane begin at kBatch in turn; the last ones may lie behind the end.
+  SIMT_DEVICE static int Step() { return kBatch * BlockSize(); }
+  SIMT_DEVICE bool Has(int v, int k) const { return v + k * BlockSize() < count; }
+  SIMT_DEVICE static int At(int v, int k) { return (v + k * BlockSize()) * N; }
+
+  /// Asks for the kBatch vectors from v on of `row`, where there is one.
+  SIMT_DEVICE void Fetch(const T* row, int v) const {
+    SIMT_UNROLL
+    for (int k = 0; k < kBatch; ++k) {
+      if (row != nullptr && Has(v, k)) CopyAsync<N>(memory, At(v, k), row + At(v, k));
+    }
+  }
+  SIMT_DEVICE void FetchAll(const T* row) const {
+    for (int v = ThreadIndex(); v < count; v += Step())
+      Fetch(row, v);
+  }
+
+  SIMT_DEVICE void TakeInto(StatisticsOfRow<T>& statistics) const {
+    int v = ThreadIndex();
+    for (; Has(v, kBatch - 1); v += Step()) {
+      Vec<T, N> x[kBatch];
+      SIMT_UNROLL
+      for (int k = 0; k < kBatch; ++k)
+        x[k] = memory.template Load<N>(At(v, k));
+      statistics.Take(x);
+    }
+    for (; Has(v, 0); v += BlockSize()) {
+      const Vec<T, N> x[1] = {memory.template Load<N>(At(v, 0))};
+      statistics.Take(x);
+    }
+  }
+
+  /// Writes what follows from the vectors, and asks for `next` in their place.
+  SIMT_DEVICE void Replace(WriteGradient<T, N>& write, const T* next) const {
+    int v = ThreadIndex();
+    for (; Has(v, kBatch - 1); v += Step()) {
+      Vec<T, N> x[kBatch];
+      SIMT_UNROLL
+      for (int k = 0; k < kBatch; ++k)
+        x[k] = memory.template Load<N>(At(v, k));
+      write(v, x);
+      Fetch(next, v);
+    }
+    for (int w = v; Has(w, 0); w += BlockSize()) {
+      const Vec<T, N> x[1] = {memory.template Load<N>(At(w, 0))};
+      write(w, x);
+    }
+    Fetch(next, v);
+  }
+};
+
+/// A block for a row at a time. The first `kept_vectors` vectors of a row lie in shared memory, and
+/// leave it to those of the block's next row while its gradient is written, so that memory is never
+/// idle; what is behind them is read twice, and the second time first, while it is in a cache.
 template <typename T, typename I, int N>
 SIMT_KERNEL void CrossEntropyInPlaceKernel(ComputeType<T>* losses, T* logits, const I* targets,
                                            std::int64_t rows, std::int64_t classes,
@@ -98,28 +127,32 @@ SIMT_KERNEL void CrossEntropyInPlaceKernel(ComputeType<T>* losses, T* logits, co
                                            bool with_gradient) {
   using C = ComputeType<T>;
   constexpr C kNan = std::numeric_limits<C>::quiet_NaN();
-  SIMT_DYNAMIC_SHARED(T, kept);
+  SIMT_DYNAMIC_SHARED(T, memory);
+  const std::int64_t vectors = classes / N;
+  const KeptRow<T, N> kept{memory, static_cast<int>(kept_vectors)};
+  if (BlockIndex() < rows) kept.FetchAll(logits + BlockIndex() * row_stride);
   for (std::int64_t r = BlockIndex(); r < rows; r += GridSize()) {
+    CommitCopies();
     T* const row = logits + r * row_stride;
+    const T* const next = r + GridSize() < rows ? row + GridSize() * row_stride : nullptr;
     const std::int64_t target = Load(targets + r);
     const bool counts = target >= 0 && target < classes && target != ignore_index;
+    WaitForCopies<0>();
     if (!counts) {
       const C value = target == ignore_index ? C(0) : kNan;
       FillRow<T> fill{row, FromCompute<T>(value)};
       if (with_gradient) WalkRow<BlockTeam, N>(row, classes, fill);
       if (ThreadIndex() == 0) Store(losses + r, value);
+      kept.FetchAll(next);
       continue;
     }
     const C target_logit = ToCompute(Load(row + target));
-    const std::int64_t vectors = classes / N;
-    const auto in_shared = static_cast<int>(kept_vectors < vectors ? kept_vectors : vectors);
-    const std::int64_t lane = ThreadIndex();
-    const std::int64_t tail = vectors * N + lane;
+    const std::int64_t tail = vectors * N + ThreadIndex();
 
     StatisticsOfRow<T> statistics{row, SoftmaxStatistics<C>::OfNothing()};
     TakeStatistics<T, N> take{statistics};
-    ForEachBatch<N>(row, in_shared, vectors, take);
-    TakeAndKeep<N>(statistics, kept, row, in_shared);
+    ForEachBatch<N>(row, kept_vectors, vectors, take);
+    kept.TakeInto(statistics);
     if (tail < classes) statistics.template Visit<1>(tail);
     const SoftmaxStatistics<C> total =
         ReduceBlock(statistics.value, MergeStatistics{}, SoftmaxStatistics<C>::OfNothing());
@@ -130,11 +163,8 @@ SIMT_KERNEL void CrossEntropyInPlaceKernel(ComputeType<T>* losses, T* logits, co
     if (!with_gradient) continue;
     const LogitsGradient<T> gradient(shift + log_sum, scale, target);
     WriteGradient<T, N> write{row, gradient};
-    ForEachBatch<N>(row, in_shared, vectors, write);
-    for (int v = ThreadIndex(); v < in_shared; v += BlockSize()) {
-      const Vec<T, N> x[1] = {kept.template Load<N>(v * N)};
-      write(v, x);
-    }
+    ForEachBatch<N>(row, kept_vectors, vectors, write);
+    kept.Replace(write, next);
     if (tail < classes) Store(row + tail, gradient.At(tail, Load<1>(row + tail)));
   }
 }
@@ -156,11 +186,15 @@ void CrossEntropyInPlace(const Context& context, const Tensor& losses, const Ten
         int block = 32;
         while (block < 512 && block * kBatch < vectors)
           block *= 2;
-        Geometry geometry = Rows(rows, block);
         // Half of the memory, so that one row is read while another one is written.
         const auto limit =
             static_cast<std::int64_t>(MaxDynamicSharedBytes(context) / 2 / sizeof(Vec<T, N>));
         const std::int64_t kept = with_gradient ? std::min(vectors, limit) : 0;
+        Geometry geometry = Rows(rows, block);
+        if (kept > 0) {
+          geometry.grid_x =
+              std::min(geometry.grid_x, MultiprocessorCount(context) * (kMaxRoundLanes / block));
+        }
         geometry.dynamic_shared_bytes = static_cast<std::size_t>(kept) * sizeof(Vec<T, N>);
         Launch(context, geometry, &CrossEntropyInPlaceKernel<T, I, N>, losses.data<C>(),
                logits.data<T>(), targets.data<I>(), rows, classes, logits.strides()[0], kept,

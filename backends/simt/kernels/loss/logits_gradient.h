@@ -22,8 +22,10 @@ struct LogitsGradient {
   template <int M>
   SIMT_DEVICE Vec<T, M> At(std::int64_t i, const Vec<T, M>& x) const {
     Vec<T, M> results;
+    C numbers[M];
+    Packed<T, M>(x).Widen(numbers);
     for (int k = 0; k < M; ++k)
-      results[k] = FromCompute<T>(probability(ToCompute(x[k])) * scale);
+      results[k] = FromCompute<T>(probability(numbers[k]) * scale);
     const std::int64_t hot = target - i;
     if (hot >= 0 && hot < M) {
       C logit = 0;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "backends/simt/packed.h"
 #include "backends/simt/rows.h"
 
 namespace infini_train::simt {
@@ -82,8 +83,10 @@ struct StatisticsOfRow {
     C largest = value.largest;
     SIMT_UNROLL
     for (int v = 0; v < kCount; ++v) {
+      C numbers[M];
+      Packed<T, M>(x[v]).Widen(numbers);
       for (int k = 0; k < M; ++k)
-        largest = MaxNumber(largest, ToCompute(x[v][k]));
+        largest = MaxNumber(largest, numbers[k]);
     }
     Raise(largest);
     Add(x);
@@ -104,8 +107,10 @@ struct StatisticsOfRow {
     C sum = 0;
     SIMT_UNROLL
     for (int v = 0; v < kCount; ++v) {
+      C numbers[M];
+      Packed<T, M>(x[v]).Widen(numbers);
       for (int k = 0; k < M; ++k)
-        sum += exponential(ToCompute(x[v][k]));
+        sum += exponential(numbers[k]);
     }
     value.sum += sum;
   }
