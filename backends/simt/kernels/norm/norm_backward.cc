@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cstdlib>
 
 #include "backends/simt/kernels/norm/norm_backward_batch.h"
+#include "backends/simt/kernels/norm/norm_backward_ring.h"
 #include "backends/simt/kernels/norm/part_sums.h"
 
 namespace infini_train::simt {
@@ -91,8 +93,9 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Column
                                   rows,
                                   hidden};
     const auto launch = [&](auto kernel, std::int64_t rows_at_once, int lanes,
-                            std::int64_t max_parts) {
+                            std::int64_t max_parts, std::size_t shared_bytes = 0) {
       Geometry geometry = Rows((rows + rows_at_once - 1) / rows_at_once, lanes);
+      geometry.dynamic_shared_bytes = shared_bytes;
       Tensor partials;
       if (sums.Any()) {
         const std::int64_t columns = (centered ? 2 : 1) + (sums.grad_x_sums.defined() ? 1 : 0);
@@ -118,9 +121,22 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Column
         return static_cast<int>((all + kGroupWidth - 1) / kGroupWidth) * kGroupWidth;
       };
       const auto parts = [](int block) { return std::min(kMaxParts, kMaxPartLanes / block); };
-      if (vectors <= kMaxBatchLanes) {
+      static const bool old = std::getenv("INFINI_TRAIN_NORM_BATCH") != nullptr;
+      if (old && vectors <= kMaxBatchLanes) {
         launch(&NormBackwardBatchKernel<T, N, 1, 2, centered, sums_x>, 2, lanes(1),
                parts(lanes(1)));
+      } else if (vectors <= kMaxRingLanes) {
+        // At least two blocks have room.
+        const auto limit = MaxDynamicSharedBytes(context) / 2;
+        const auto ring = [&]<int kRows>(std::integral_constant<int, kRows>) {
+          launch(&NormBackwardRingKernel<T, N, kRows, centered, sums_x>, kRows, lanes(1),
+                 parts(lanes(1)), RowRing<T, N, kRows>::Bytes(lanes(1)));
+        };
+        if (RowRing<T, N, 4>::Bytes(lanes(1)) <= limit) {
+          ring(std::integral_constant<int, 4>{});
+        } else {
+          ring(std::integral_constant<int, 1>{});
+        }
       } else if (N > 1 && vectors <= 4 * kMaxBatchLanes) {
         if constexpr (N > 1) {
           launch(&NormBackwardBatchKernel<T, N, 4, 1, centered, sums_x>, 1, lanes(4),
