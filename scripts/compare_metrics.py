@@ -6,12 +6,15 @@
 `same`: the steps that both files have gave the same loss, gradient norm and learning rate, exactly,
 or with --relative the same loss within that share; N steps must be in both. `steady`: all losses are
 finite, and the memory figures never exceed those of the steps up to STEP. Exit status 1 if not.
+
+scripts/model_runs/compare.py compares folders of such files.
 """
 
 import argparse
 import json
 import math
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 FIGURES = ("loss", "grad_norm", "lr")
@@ -20,32 +23,68 @@ MEMORY = ("peak_used_bytes", "peak_reserved_bytes")
 
 def load(path: Path) -> dict[int, dict]:
     """The lines of training steps; validations have lines of their own."""
-    records = (json.loads(line) for line in path.read_text().splitlines())
-    return {record["step"]: record for record in records if "loss" in record}
+    records = {}
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            record = json.loads(line)
+            step, is_step = record["step"], "loss" in record
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"{path}: line {number} is no metrics of a step") from error
+        if is_step and step in records:
+            raise ValueError(f"{path}: step {step} is there twice")
+        if is_step:
+            records[step] = record
+    return records
+
+
+def is_finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+@dataclass
+class Comparison:
+    """The steps that both runs have, how far apart their losses are, and what is wrong, if anything is."""
+
+    steps: list[int]
+    worst: float = 0.0
+    problem: str | None = None
+
+
+def compare(first: dict[int, dict], second: dict[int, dict], relative: float | None = None) -> Comparison:
+    """Exactly, or with `relative` the losses alone, whose difference may be that share of the second."""
+    result = Comparison(sorted(first.keys() & second.keys()))
+    worst_step = None
+    for step in result.steps:
+        if relative is None:
+            for figure in FIGURES:
+                x, y = first[step].get(figure), second[step].get(figure)
+                if x != y:
+                    result.problem = f"step {step}: {figure} {x} and {y}"
+                    return result
+        x, y = first[step].get("loss"), second[step].get("loss")
+        if not (is_finite(x) and is_finite(y)):
+            result.problem = f"step {step}: loss {x} and {y}"
+            return result
+        apart = abs(x - y)
+        share = apart / abs(y) if y else math.inf if apart else 0.0
+        if share > result.worst:
+            result.worst, worst_step = share, step
+    if relative is not None and result.worst > relative:
+        apart = f"up to {result.worst:.1e} apart, expected {relative:g}; furthest in step {worst_step}"
+        result.problem = f"losses of {len(result.steps)} steps are {apart}"
+    return result
 
 
 def same(a: Path, b: Path, relative: float | None, steps: int | None) -> str | None:
     """What differs first, if anything does."""
-    first, second = load(a), load(b)
-    common = sorted(first.keys() & second.keys())
-    if not common or (steps is not None and len(common) != steps):
-        return f"{len(common)} steps in both files, expected {steps or 'some'}"
-    worst = 0.0
-    for step in common:
-        for figure in FIGURES if relative is None else FIGURES[:1]:
-            x, y = first[step].get(figure), second[step].get(figure)
-            if relative is None:
-                if x != y:
-                    return f"step {step}: {figure} {x} and {y}"
-                continue
-            if not all(isinstance(value, float) and math.isfinite(value) for value in (x, y)):
-                return f"step {step}: {figure} {x} and {y}"
-            worst = max(worst, abs(x - y) / abs(y))
-    if relative is not None and worst > relative:
-        return f"losses of {len(common)} steps are up to {worst:.1e} apart, expected {relative:.0e}"
-    apart = "equal" if relative is None else f"at most {worst:.1e} apart"
-    print(f"steps {common[0]} to {common[-1]}: {apart}")
-    return None
+    result = compare(load(a), load(b), relative)
+    count = len(result.steps)
+    if not count or (steps is not None and count != steps):
+        return f"{count} steps in both files, expected {steps or 'some'}"
+    if result.problem is None:
+        apart = "equal" if relative is None else f"at most {result.worst:.1e} apart"
+        print(f"steps {result.steps[0]} to {result.steps[-1]}: {apart}")
+    return result.problem
 
 
 def steady(path: Path, after: int) -> str | None:
@@ -79,10 +118,13 @@ def main() -> int:
     command.add_argument("file", type=Path)
     command.add_argument("--after", type=int, default=1)
     arguments = parser.parse_args()
-    if arguments.command == "same":
-        problem = same(arguments.a, arguments.b, arguments.relative, arguments.steps)
-    else:
-        problem = steady(arguments.file, arguments.after)
+    try:
+        if arguments.command == "same":
+            problem = same(arguments.a, arguments.b, arguments.relative, arguments.steps)
+        else:
+            problem = steady(arguments.file, arguments.after)
+    except (OSError, ValueError) as error:
+        problem = str(error)
     if problem:
         print(problem, file=sys.stderr)
     return 1 if problem else 0

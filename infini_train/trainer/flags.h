@@ -14,7 +14,8 @@ class App;
 namespace infini_train::trainer {
 
 /// The flags of one command, bound to the fields of an options struct. `name` may list an alias
-/// after a comma.
+/// after a comma. Help that ends in "1 only" (or "0 only", "false only") says that the flag takes
+/// no other value: scripts/model_runs counts what needs one as pending.
 class Flags {
  public:
   Flags(const std::string& program, const std::string& description);
