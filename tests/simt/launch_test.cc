@@ -110,7 +110,7 @@ TEST_F(Launches, RefuseBadGeometry) {
   EXPECT_THAT(launch({.grid_x = kMaxGridX + 1}), ThrowsMessage<Error>(HasSubstr("grid_x")));
   EXPECT_THAT(launch({.grid_y = kMaxGridYZ + 1}), ThrowsMessage<Error>(HasSubstr("grid_y")));
   EXPECT_THAT(launch({.grid_z = -1}), ThrowsMessage<Error>(HasSubstr("grid_z")));
-  EXPECT_THAT(launch({.dynamic_shared_bytes = kMaxSharedBytes + 1}),
+  EXPECT_THAT(launch({.dynamic_shared_bytes = MaxDynamicSharedBytes(context()) + 4096}),
               ThrowsMessage<Error>(HasSubstr("dynamic_shared_bytes")));
   Synchronize();
   EXPECT_EQ(touched, 0);

@@ -9,9 +9,11 @@
 #include "backends/simt/emulator/fault.h"
 #include "backends/simt/emulator/grid.h"
 #include "backends/simt/emulator/platform.h"
+#include "backends/simt/emulator/shared_memory.h"
 #include "infini_train/core/error.h"
 
-namespace infini_train::simt::emulator {
+namespace infini_train::simt {
+namespace emulator {
 namespace {
 
 using Runtime = infini::rt::runtime::Runtime<infini::rt::Device::Type::kCpu>;
@@ -53,7 +55,7 @@ void CheckGeometry(const Launched& launched) {
   check_range("grid_z", geometry.grid_z, 0, kMaxGridYZ);
   check_range("a block", geometry.block, 1, kMaxBlockSize);
   check_range("dynamic_shared_bytes", static_cast<std::int64_t>(geometry.dynamic_shared_bytes), 0,
-              static_cast<std::int64_t>(kMaxSharedBytes));
+              static_cast<std::int64_t>(SharedMemory::MaxBytes()));
 }
 
 void Check(rt::Error error, OpId op) {
@@ -93,4 +95,11 @@ void Enqueue(const Context& context, const Launched& packet, std::size_t bytes) 
   Check(error, packet.op);
 }
 
-}  // namespace infini_train::simt::emulator
+}  // namespace emulator
+
+std::size_t MaxDynamicSharedBytes(const Context&) {
+  constexpr std::size_t kOther = 2048;
+  return emulator::SharedMemory::MaxBytes() - kOther;
+}
+
+}  // namespace infini_train::simt

@@ -16,10 +16,10 @@ inline std::int64_t MultiprocessorCount(const Context&) {
   return 2;
 }
 
-/// Dynamic shared memory that a block of the device may ask for where it has little other.
-inline std::size_t MaxDynamicSharedBytes(const Context&) {
-  return kMaxSharedBytes - 2048;
-}
+/// Dynamic shared memory that a block of the device may ask for where it has little other: with
+/// warps of 64 lanes what the smallest device has, with 32 twice as much, so that kernels for
+/// either kind of device run.
+std::size_t MaxDynamicSharedBytes(const Context& context);
 
 namespace emulator {
 

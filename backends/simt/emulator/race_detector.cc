@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "backends/simt/emulator/fault.h"
+#include "backends/simt/emulator/shared_memory.h"
 
 namespace infini_train::simt::emulator {
 namespace {
@@ -30,7 +31,7 @@ const char* Verb(AccessKind kind) {
 void RaceDetector::BeginBlock(int block_size) {
   block_size_ = block_size;
   clocks_.resize(kMaxBlockSize);
-  cells_.resize(kMaxSharedBytes / kCellBytes);
+  cells_.resize(SharedMemory::MaxBytes() / kCellBytes);
   clocks_are_reset_ = false;
   OnBarrier();
 }

@@ -7,6 +7,7 @@
 
 #include "backends/simt/emulator/block_runner.h"
 #include "backends/simt/emulator/fault.h"
+#include "backends/simt/emulator/options.h"
 
 namespace infini_train::simt::emulator {
 namespace {
@@ -14,6 +15,9 @@ namespace {
 constexpr std::size_t kAlignment = 16;
 /// All bits set is NaN in every floating type, and -1 in the integers.
 constexpr int kUninitialised = 0xFF;
+
+/// The shared memory of a block of a large device.
+constexpr std::size_t kLargestBytes = 2 * kMaxSharedBytes;
 
 constexpr std::size_t Align(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -26,8 +30,12 @@ void SharedMemory::FreeBytes::operator()(std::byte* bytes) const {
 }
 
 SharedMemory::SharedMemory()
-    : data_(static_cast<std::byte*>(
-          ::operator new[](kMaxSharedBytes, std::align_val_t{kAlignment}))) {}
+    : data_(
+          static_cast<std::byte*>(::operator new[](kLargestBytes, std::align_val_t{kAlignment}))) {}
+
+std::size_t SharedMemory::MaxBytes() {
+  return GetOptions().warp_size == kMaxWarpSize ? kMaxSharedBytes : kLargestBytes;
+}
 
 void SharedMemory::BeginLaunch(std::size_t dynamic_bytes) {
   dynamic_bytes_ = dynamic_bytes;
@@ -45,9 +53,9 @@ std::byte* SharedMemory::Static(const char* tag, const char* name, std::size_t b
   for (const Array& array : arrays_) {
     if (array.tag == tag) return array.data;
   }
-  if (bytes > kMaxSharedBytes - used_) {
+  if (bytes > MaxBytes() - used_) {
     ThrowFault(fmt::format("shared memory exhausted: '{}' needs {} bytes, {} of {} are in use",
-                           name, bytes, used_, kMaxSharedBytes),
+                           name, bytes, used_, MaxBytes()),
                place);
   }
   std::byte* data = data_.get() + used_;

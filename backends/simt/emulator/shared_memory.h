@@ -14,6 +14,9 @@ class SharedMemory {
  public:
   SharedMemory();
 
+  /// What a block has, static and dynamic.
+  static std::size_t MaxBytes();
+
   /// Forgets the arrays of the last launch and sets the dynamic part.
   void BeginLaunch(std::size_t dynamic_bytes);
   void BeginBlock();
