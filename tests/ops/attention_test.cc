@@ -88,6 +88,10 @@ TEST_P(AttentionTest, ManyKeys) {
   Check({1, 2, 1, 70, 1300, 8, DataType::kFloat32, Causal()});
   Check({1, 1, 1, 40, 2200, 4, DataType::kBFloat16, Full()});
   Check({1, 1, 1, 1100, 1100, 4, DataType::kFloat32, Causal(0.3, 100)});
+  // Of as many heads as keep a large device busy with few parts.
+  Check({4, 8, 8, 70, 600, 4, DataType::kFloat32, Causal()});
+  Check({4, 16, 8, 20, 600, 4, DataType::kFloat32, Full()});
+  Check({1, 32, 32, 150, 600, 4, DataType::kFloat32, Causal(0.3, 40)});
 }
 
 // A long cache, and more rows than a grid of the emulator has blocks.

@@ -1,8 +1,48 @@
 #include "backends/simt/kernels/attention/attention_backward.h"
 
+#include "backends/simt/group.h"
 #include "backends/simt/kernels/attention/attention.h"
 
 namespace infini_train::simt {
+namespace {
+
+constexpr int kBlock = 256;
+constexpr int kGroup = 16;
+
+// delta of a query by the lanes of a group.
+template <typename S>
+SIMT_KERNEL void DeltaKernel(AttentionGradients<S> args, HeadRows<ComputeType<S>> delta) {
+  using C = ComputeType<S>;
+  const AttentionShape& shape = args.shape;
+  constexpr int kVector = kMaxVectorWidth<C>;
+  const std::int64_t count = shape.batch * shape.heads * shape.queries;
+  for (std::int64_t row = GlobalThreadIndex() / kGroup; row < count;
+       row += GlobalThreadCount() / kGroup) {
+    const std::int64_t t = row % shape.queries;
+    const std::int64_t h = row / shape.queries % shape.heads;
+    const std::int64_t b = row / shape.queries / shape.heads;
+    const S* grad_out = args.grad_out.At(b, h, t);
+    const S* out = args.out.At(b, h, t);
+    C sum = 0;
+    if (args.vector) {
+      for (std::int64_t x = GroupLane<kGroup>() * kVector; x < shape.head_size;
+           x += kGroup * kVector) {
+        const Vec<S, kVector> grads = Load<kVector>(grad_out + x);
+        const Vec<S, kVector> outs = Load<kVector>(out + x);
+        SIMT_UNROLL
+        for (int v = 0; v < kVector; ++v)
+          sum += ToCompute(grads[v]) * ToCompute(outs[v]);
+      }
+    } else {
+      for (std::int64_t x = GroupLane<kGroup>(); x < shape.head_size; x += kGroup)
+        sum += ToCompute(Load(grad_out + x)) * ToCompute(Load(out + x));
+    }
+    sum = ReduceGroup<kGroup>(sum, SumOp());
+    if (GroupLane<kGroup>() == 0) Store(delta.At(b, h, t), sum);
+  }
+}
+
+}  // namespace
 
 void PortableAttentionBackward(const Context& context, Tensor& grad_q, Tensor& grad_k,
                                Tensor& grad_v, const Tensor& grad_out, const Tensor& out,
@@ -22,13 +62,16 @@ void PortableAttentionBackward(const Context& context, Tensor& grad_q, Tensor& g
         HeadRows<const S>(grad_out),
         HeadRows<const S>(out),
         HeadRows<const C>(lse),
-        HeadRows<C>(delta),
+        HeadRows<const C>(delta),
         HeadRows<const S>(q),
         HeadRows<const S>(k),
         HeadRows<const S>(v),
         shape,
-        HaveAlignedRows(kMaxVectorWidth<C>, {&grad_q, &grad_k, &grad_v, &grad_out, &q, &k, &v})};
-    // In this order: the first computes delta.
+        HaveAlignedRows(kMaxVectorWidth<C>,
+                        {&grad_q, &grad_k, &grad_v, &grad_out, &out, &q, &k, &v})};
+    Launch(context, Linear(delta.numel() * kGroup, 1, kBlock), DeltaKernel<S>, args,
+           HeadRows<C>(delta));
+    if (AttentionGradientsInOnePass(context, args)) return;
     AttentionQueryGradients(context, args);
     AttentionKeyGradients(context, args);
   });

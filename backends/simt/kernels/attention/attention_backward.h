@@ -11,17 +11,23 @@ struct AttentionGradients {
   HeadRows<S> grad_q, grad_k, grad_v;
   HeadRows<const S> grad_out, out;
   HeadRows<const ComputeType<S>> lse;
-  HeadRows<ComputeType<S>> delta;  ///< scratch: sum over a row of grad_out * out
+  HeadRows<const ComputeType<S>> delta;  ///< sum over a row of grad_out * out
   HeadRows<const S> q, k, v;
   AttentionShape shape;
   bool vector;  ///< rows may be read and written in vectors
 };
 
-/// grad_q, by one pass over the keys, and delta.
+/// All gradients by one pass, where heads are small, the device has the shared memory and there are
+/// blocks enough to keep it busy; otherwise does nothing and returns false. Needs delta, as the
+/// others do.
+template <typename S>
+bool AttentionGradientsInOnePass(const Context& context, const AttentionGradients<S>& args);
+
+/// grad_q, by one pass over the keys.
 template <typename S>
 void AttentionQueryGradients(const Context& context, const AttentionGradients<S>& args);
 
-/// grad_k and grad_v, by one pass over the queries of all heads that share a key. Needs delta.
+/// grad_k and grad_v, by one pass over the queries of all heads that share a key.
 template <typename S>
 void AttentionKeyGradients(const Context& context, const AttentionGradients<S>& args);
 

@@ -50,7 +50,7 @@ SIMT_KERNEL void KeyGradientsKernel(AttentionGradients<S> args) {
           const std::int64_t t = t0 + Tile::Column() + j;
           const bool inside = t < queries.end;
           const C lse = inside ? Load(args.lse.At(b, h, t)) * std::numbers::log2e_v<C> : C(0);
-          const C delta = inside ? Load(static_cast<const C*>(args.delta.At(b, h, t))) : C(0);
+          const C delta = inside ? Load(args.delta.At(b, h, t)) : C(0);
           const LaneRange visible =
               LaneRange::Clip<kRows>(inside ? shape.VisibleKeys(t) : HeadRange{0, 0}, s);
           C factors[kRows];

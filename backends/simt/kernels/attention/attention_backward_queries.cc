@@ -38,17 +38,8 @@ SIMT_KERNEL void QueryGradientsKernel(AttentionGradients<S> args) {
     SIMT_UNROLL
     for (int i = 0; i < kRows; ++i) {
       if (Tile::Row() + i >= rows) continue;
-      const S* grad_out = args.grad_out.At(b, h, t + i);
-      const S* out = args.out.At(b, h, t + i);
-      for (std::int64_t x = ThreadIndex() % Tile::kGroup; x < shape.head_size; x += Tile::kGroup)
-        delta[i] += ToCompute(Load(grad_out + x)) * ToCompute(Load(out + x));
+      delta[i] = Load(args.delta.At(b, h, t + i));
       lse[i] = Load(args.lse.At(b, h, t + i)) * std::numbers::log2e_v<C>;
-    }
-    ReduceRows<Tile::kGroup>(delta, RowSum());
-    SIMT_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      if (ThreadIndex() % Tile::kGroup == 0 && Tile::Row() + i < rows)
-        Store(args.delta.At(b, h, t + i), delta[i]);
     }
 
     const MatrixRows<S> own{args.q.At(b, h, t0), args.q.row, rows};

@@ -48,11 +48,13 @@ struct AttentionDropout {
 
   SIMT_DEVICE bool enabled() const { return threshold > 0; }
 
-  /// Factors (0 or 1 / (1 - p)) of kCount elements in a row, the first at `element`.
-  template <int kCount, typename C>
-  SIMT_DEVICE void Factors(std::int64_t element, C (&factors)[kCount]) const {
+  /// Which of kCount elements in a row, the first at `element`, are kept: bit i for the i-th.
+  template <int kCount>
+  SIMT_DEVICE std::uint32_t Kept(std::int64_t element) const {
+    static_assert(kCount <= 32);
     const std::uint64_t offset = PhiloxOffset(state);
     std::uint32_t words[4] = {};
+    std::uint32_t kept = 0;
     SIMT_UNROLL
     for (int i = 0; i < kCount; ++i) {
       const int word = static_cast<int>((element + i) & 3);
@@ -63,8 +65,18 @@ struct AttentionDropout {
           words[j] = block[j];
       }
       // UniformFromBits(w) < p where its 24 bits, an integer, are less than p 2^24.
-      factors[i] = (Select(words, word) >> 8) < threshold ? C(0) : static_cast<C>(keep);
+      if ((Select(words, word) >> 8) >= threshold) kept |= 1u << i;
     }
+    return kept;
+  }
+
+  /// Factors (0 or 1 / (1 - p)) of kCount elements in a row, the first at `element`.
+  template <int kCount, typename C>
+  SIMT_DEVICE void Factors(std::int64_t element, C (&factors)[kCount]) const {
+    const std::uint32_t kept = Kept<kCount>(element);
+    SIMT_UNROLL
+    for (int i = 0; i < kCount; ++i)
+      factors[i] = (kept >> i & 1) != 0 ? static_cast<C>(keep) : C(0);
   }
 
   Generator::State state;
