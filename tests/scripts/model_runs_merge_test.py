@@ -83,6 +83,12 @@ class MergeTest(unittest.TestCase):
         self.assertEqual(matrix["variables"], {"steps": 7})
         self.assertEqual(self.args(matrix, "second", "a")["batch_size"], 8, "what others are based on was read before")
 
+    def test_what_is_changed_is_a_copy(self):
+        matrix = merge.load_matrix(self.matrix)
+        change = self.file("change.json", {"variables": {"steps": 9}, "groups": {"second": {"args": {"seed": 3}}}})
+        self.assertNotEqual(merge.apply_override(matrix, change), matrix)
+        self.assertEqual(matrix, merge.load_matrix(self.matrix))
+
     def test_a_groups_arguments_reach_all_of_its_cases(self):
         matrix = self.merged({"groups": {"second": {"args": {"seed": 3, "num_iteration": 4}}}})
         for case in ("b", "a", "a_bfloat16"):
@@ -190,6 +196,11 @@ class MergeTest(unittest.TestCase):
         self.assertEqual(merge.source_of(group, "rest"), "whole")
         self.assertIsNone(merge.source_of(group, "whole"))
         cases["rest"]["args"]["load"] = "${checkpoints}/other/checkpoint_step_000002"
+        self.expect("saved.cases.rest.args.load: expected", added)
+        cases["rest"]["args"] |= {"save": "${checkpoints}/other"}
+        self.expect("saved.cases.rest.args.load: expected", added)
+        cases["last"] = {"args": {"num_iteration": 4, "save": "${checkpoints}/last"}}
+        cases["rest"]["args"]["load"] = "${checkpoints}/last/checkpoint_step_000002"
         self.expect("saved.cases.rest.args.load: expected", added)
 
 
