@@ -249,6 +249,10 @@ INFINI_TRAIN_API Tensor Embedding(const Tensor& weight, const Tensor& ids);
 INFINI_TRAIN_API Tensor Matmul(const Tensor& a, const Tensor& b);
 /// x [.., in] @ weight [out, in]ᵀ + bias [out] (may be undefined): [.., out].
 INFINI_TRAIN_API Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+/// Linear by groups of rows, a layer of experts: the rows of x [R, in], in groups of counts (int64
+/// [E]) rows that follow each other, by weight [E, out, in] of their group: [R, out]. Rows of no
+/// group, behind the last one, give 0. counts is not read by the host.
+INFINI_TRAIN_API Tensor GroupedLinear(const Tensor& x, const Tensor& weight, const Tensor& counts);
 /// Linear(Gelu(Linear(x, fc_weight, fc_bias)), proj_weight, proj_bias) with the tanh approximation,
 /// which happens, forwards and backwards, on the products' way to memory.
 INFINI_TRAIN_API Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,

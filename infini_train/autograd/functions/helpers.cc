@@ -135,6 +135,15 @@ Tensor Narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length)
   return x.AsStrided(shape, x.strides(), x.offset() + start * x.strides()[dim]);
 }
 
+Tensor GemmOperand(const Tensor& x) {
+  const int last = x.rank() - 1;
+  const auto fits = [&](int unit, int other) {
+    return (x.strides()[unit] == 1 || x.shape()[unit] == 1) &&
+           (x.strides()[other] >= x.shape()[unit] || x.shape()[other] == 1);
+  };
+  return fits(last, last - 1) || fits(last - 1, last) ? x : Contiguous(x);
+}
+
 Tensor SumToShape(const Tensor& grad, const Dims& shape) {
   if (grad.shape() == shape) return grad;
   const int added = grad.rank() - shape.size();

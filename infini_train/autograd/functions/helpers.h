@@ -38,6 +38,9 @@ Tensor Narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length)
 /// Expand.
 Tensor SumToShape(const Tensor& grad, const Dims& shape);
 Tensor Zeros(const Dims& shape, DataType dtype, Device device);
+/// In a layout that the Gemm op takes: one of the last two strides is 1, the other spans the
+/// extent.
+Tensor GemmOperand(const Tensor& x);
 
 /// Whether nobody else can see the tensor's memory and it is all used, so that it may be written or
 /// kept.

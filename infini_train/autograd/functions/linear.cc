@@ -14,6 +14,7 @@ using autograd::BackwardContext;
 using autograd::Record;
 using autograd::SavedTensor;
 using autograd::ShouldRecord;
+using raw::GemmOperand;
 
 /// The transpose of the last two dimensions, without history.
 Tensor SwapLastTwo(const Tensor& x) {
@@ -23,16 +24,6 @@ Tensor SwapLastTwo(const Tensor& x) {
   std::swap(shape[last - 1], shape[last]);
   std::swap(strides[last - 1], strides[last]);
   return x.AsStrided(shape, strides, x.offset());
-}
-
-/// A layout that the Gemm op takes: one of the last two strides is 1, the other spans the extent.
-Tensor GemmOperand(const Tensor& x) {
-  const int last = x.rank() - 1;
-  const auto fits = [&](int unit, int other) {
-    return (x.strides()[unit] == 1 || x.shape()[unit] == 1) &&
-           (x.strides()[other] >= x.shape()[unit] || x.shape()[other] == 1);
-  };
-  return fits(last, last - 1) || fits(last - 1, last) ? x : raw::Contiguous(x);
 }
 
 /// What a linear keeps of its parameters for backward.
