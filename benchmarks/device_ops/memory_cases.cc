@@ -80,9 +80,9 @@ Measured AddLayerNorm(Device device) {
           },
           0, Bytes({n.x, n.residual, n.sum, n.out})};
 }
-Measured AddLayerNormBackward(bool sums, Device device) {
-  Norm n(kTokens, kHidden, device);
-  Tensor grad_x_sums = sums ? Tensor::Empty({kHidden}, kBFloat16, device) : Tensor();
+Measured AddLayerNormBackward(std::int64_t rows, std::int64_t hidden, bool sums, Device device) {
+  Norm n(rows, hidden, device);
+  Tensor grad_x_sums = sums ? Tensor::Empty({hidden}, kBFloat16, device) : Tensor();
   return {[=]() mutable {
             Call<op::AddLayerNormBackward>(n.out, n.grad_weight, n.grad_bias, grad_x_sums,
                                            n.residual, n.x, n.sum, n.weight, n.mean, n.rstd);
@@ -236,9 +236,13 @@ void AppendMemoryCases(std::vector<Case>& cases) {
   add("LayerNorm 65536x768", LayerNorm);
   add("LayerNormBackward 65536x768", LayerNormBackward);
   add("AddLayerNorm 65536x768", AddLayerNorm);
-  add("AddLayerNormBackward 65536x768", [](Device d) { return AddLayerNormBackward(false, d); });
-  add("AddLayerNormBackward 65536x768, sums",
-      [](Device d) { return AddLayerNormBackward(true, d); });
+  add("AddLayerNormBackward 65536x768",
+      [](Device d) { return AddLayerNormBackward(kTokens, kHidden, false, d); });
+  for (const std::int64_t hidden : {768, 1024, 2048, 4096}) {
+    const std::int64_t rows = hidden == kHidden ? kTokens : 16384;
+    add(fmt::format("AddLayerNormBackward {}x{} with sums", rows, hidden).c_str(),
+        [=](Device d) { return AddLayerNormBackward(rows, hidden, true, d); });
+  }
   for (const std::int64_t hidden : {2048, 4096, 8192}) {
     add(fmt::format("AddRmsNorm 8192x{}", hidden).c_str(),
         [=](Device d) { return AddRmsNorm(hidden, d); });

@@ -380,6 +380,8 @@ class LaunchDevice {
 
 /// Dynamic shared memory that a kernel has without asking for more.
 inline constexpr std::size_t kDefaultSharedBytes = std::size_t{48} << 10;
+/// Dynamic shared memory of which blocks enough to fill a multiprocessor fit anyway.
+inline constexpr std::size_t kLittleSharedBytes = std::size_t{16} << 10;
 
 }  // namespace detail
 
@@ -398,6 +400,8 @@ void Launch(const Context& context, const Geometry& geometry, void (*kernel)(P..
     detail::CheckLaunch(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              static_cast<int>(geometry.dynamic_shared_bytes)),
                         context.op);
+  }
+  if (geometry.dynamic_shared_bytes > detail::kLittleSharedBytes) {
     // As many blocks to a multiprocessor as its memory holds.
     detail::CheckLaunch(
         cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,

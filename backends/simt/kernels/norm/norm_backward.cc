@@ -125,26 +125,29 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Column
       if (old && vectors <= kMaxBatchLanes) {
         launch(&NormBackwardBatchKernel<T, N, 1, 2, centered, sums_x>, 2, lanes(1),
                parts(lanes(1)));
-      } else if (vectors <= kMaxRingLanes) {
-        // At least two blocks have room.
-        const auto limit = MaxDynamicSharedBytes(context) / 2;
-        const auto ring = [&]<int kRows>(std::integral_constant<int, kRows>) {
-          launch(&NormBackwardRingKernel<T, N, kRows, centered, sums_x>, kRows, lanes(1),
-                 parts(lanes(1)), RowRing<T, N, kRows>::Bytes(lanes(1)));
-        };
-        if (RowRing<T, N, 4>::Bytes(lanes(1)) <= limit) {
-          ring(std::integral_constant<int, 4>{});
-        } else {
-          ring(std::integral_constant<int, 1>{});
-        }
-      } else if (N > 1 && vectors <= 4 * kMaxBatchLanes) {
-        if constexpr (N > 1) {
-          launch(&NormBackwardBatchKernel<T, N, 4, 1, centered, sums_x>, 1, lanes(4),
-                 parts(lanes(4)));
-        }
-      } else {
-        launch(&NormBackwardKernel<T, N, centered, sums_x>, 1, kMaxRowLanes, kMaxParts);
+        return;
       }
+      // Whether it did; at least `blocks` have room.
+      const auto ring = [&]<int kPerLane, int kRows>(std::integral_constant<int, kPerLane>,
+                                                     std::integral_constant<int, kRows>,
+                                                     std::size_t blocks) {
+        using Ring = RowRing<T, N, kPerLane, kRows>;
+        const std::size_t bytes = Ring::Bytes(lanes(kPerLane));
+        if (vectors > kPerLane * kMaxRingLanes || bytes > MaxDynamicSharedBytes(context) / blocks) {
+          return false;
+        }
+        launch(&NormBackwardRingKernel<T, N, kPerLane, kRows, centered, sums_x>, kRows,
+               lanes(kPerLane), parts(lanes(kPerLane)), bytes);
+        return true;
+      };
+      using One = std::integral_constant<int, 1>;
+      using Two = std::integral_constant<int, 2>;
+      using Four = std::integral_constant<int, 4>;
+      if (ring(One{}, Four{}, 2) || ring(One{}, One{}, 1)) return;
+      if constexpr (N > 1) {
+        if (ring(Two{}, Two{}, 2) || ring(Two{}, One{}, 1) || ring(Four{}, One{}, 1)) return;
+      }
+      launch(&NormBackwardKernel<T, N, centered, sums_x>, 1, kMaxRowLanes, kMaxParts);
     };
     const auto choose_sums = [&](auto width) {
       if constexpr (centered) {

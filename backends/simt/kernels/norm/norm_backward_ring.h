@@ -10,36 +10,46 @@ namespace infini_train::simt {
 inline constexpr int kMaxRingLanes = 256;
 
 /// kRows neighbouring rows that a block works on and as many that are under way, in shared memory.
-/// Each lane has one vector of a row, which no other lane touches: it needs no barrier.
-template <typename T, int N, int kRows>
+/// Each lane has kPerLane vectors of a row, which no other lane touches: it needs no barrier.
+template <typename T, int N, int kPerLane, int kRows>
 struct RowRing {
   static constexpr int kArrays = 3;
   Shared<T> memory;
 
   static std::size_t Bytes(int lanes) {
-    return std::size_t{2} * kRows * kArrays * static_cast<std::size_t>(lanes) * sizeof(Vec<T, N>);
+    return std::size_t{2} * kRows * kArrays * kPerLane * static_cast<std::size_t>(lanes) *
+           sizeof(Vec<T, N>);
   }
 
-  SIMT_DEVICE int At(int half, int row, int array) const {
-    return (((half * kRows + row) * kArrays + array) * BlockSize() + ThreadIndex()) * N;
+  SIMT_DEVICE static int At(int half, int row, int array, int v) {
+    return ((((half * kRows + row) * kArrays + array) * kPerLane + v) * BlockSize() +
+            ThreadIndex()) *
+           N;
+  }
+
+  /// The column of the lane's vector v.
+  SIMT_DEVICE static std::int64_t Column(int v) {
+    return static_cast<std::int64_t>(v * BlockSize() + ThreadIndex()) * N;
   }
 
   /// Asks for the rows from `first` on, those that exist.
   SIMT_DEVICE void Fetch(const NormBackwardArguments<T>& args, int half, std::int64_t first) const {
-    const std::int64_t column = static_cast<std::int64_t>(ThreadIndex()) * N;
     SIMT_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      if (first + r >= args.rows || column >= args.hidden) continue;
-      const std::int64_t i = (first + r) * args.hidden + column;
-      CopyAsync<N>(memory, At(half, r, 0), args.x + i);
-      CopyAsync<N>(memory, At(half, r, 1), args.grad_y + i);
-      if (args.grad_sum != nullptr) CopyAsync<N>(memory, At(half, r, 2), args.grad_sum + i);
+      SIMT_UNROLL
+      for (int v = 0; v < kPerLane; ++v) {
+        if (first + r >= args.rows || Column(v) >= args.hidden) continue;
+        const std::int64_t i = (first + r) * args.hidden + Column(v);
+        CopyAsync<N>(memory, At(half, r, 0, v), args.x + i);
+        CopyAsync<N>(memory, At(half, r, 1, v), args.grad_y + i);
+        if (args.grad_sum != nullptr) CopyAsync<N>(memory, At(half, r, 2, v), args.grad_sum + i);
+      }
     }
     CommitCopies();
   }
 
-  SIMT_DEVICE void Read(ComputeType<T> (&numbers)[N], int half, int row, int array) const {
-    Packed<T, N>(memory.template Load<N>(At(half, row, array))).Widen(numbers);
+  SIMT_DEVICE void Read(ComputeType<T> (&numbers)[N], int half, int row, int array, int v) const {
+    Packed<T, N>(memory.template Load<N>(At(half, row, array, v))).Widen(numbers);
   }
 };
 
@@ -61,26 +71,28 @@ struct RowStatistic {
   }
 };
 
-/// Rows of at most a vector for each lane of a block, which takes kRows of them at a time while the
-/// next ones come. Weights and the columns' sums stay in registers, nothing is read twice from
-/// device memory, and kRows rows need one barrier.
-template <typename T, int N, int kRows, bool centered, bool sums_x>
+/// Rows of at most kPerLane vectors for each lane of a block, which takes kRows of them at a time
+/// while the next ones come. Weights and the columns' sums stay in registers, nothing is read twice
+/// from device memory, and kRows rows need one barrier.
+template <typename T, int N, int kPerLane, int kRows, bool centered, bool sums_x>
 SIMT_KERNEL void NormBackwardRingKernel(NormBackwardArguments<T> args) {
   using C = ComputeType<T>;
   constexpr int kGroups = kMaxRingLanes / kGroupWidth;
   SIMT_DYNAMIC_SHARED(T, memory);
   SIMT_SHARED(Pair<C>, parts, 2 * kRows * kGroups);
-  const RowRing<T, N, kRows> ring{memory};
+  using Ring = RowRing<T, N, kPerLane, kRows>;
+  const Ring ring{memory};
   const std::int64_t hidden = args.hidden;
-  const std::int64_t column = static_cast<std::int64_t>(ThreadIndex()) * N;
-  const bool has_column = column < hidden;
   const C share = C(1) / static_cast<C>(hidden);
 
-  C w[N] = {};
-  C weight_sums[N] = {};
-  C bias_sums[N] = {};
-  C x_sums[N] = {};
-  if (has_column) args.weight.template Read<N>(column, w);
+  C w[kPerLane][N] = {};
+  C weight_sums[kPerLane][N] = {};
+  C bias_sums[kPerLane][N] = {};
+  C x_sums[kPerLane][N] = {};
+  SIMT_UNROLL
+  for (int v = 0; v < kPerLane; ++v) {
+    if (Ring::Column(v) < hidden) args.weight.template Read<N>(Ring::Column(v), w[v]);
+  }
 
   const std::int64_t step = GridSize() * kRows;
   // Batches in turn use one half of the ring and of `parts` and the other one, so that one barrier
@@ -98,22 +110,24 @@ SIMT_KERNEL void NormBackwardRingKernel(NormBackwardArguments<T> args) {
     Pair<C> means[kRows] = {};
     SIMT_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      if (has_column && first + r < args.rows) {
+      SIMT_UNROLL
+      for (int v = 0; v < kPerLane; ++v) {
+        if (first + r >= args.rows || Ring::Column(v) >= hidden) continue;
         C x[N], grad_y[N];
-        ring.Read(x, half, r, 0);
-        ring.Read(grad_y, half, r, 1);
+        ring.Read(x, half, r, 0, v);
+        ring.Read(grad_y, half, r, 1, v);
         Pair<C> sums{0, 0};
         SIMT_UNROLL
         for (int k = 0; k < N; ++k) {
           const C term = grad_y[k] * ((x[k] - rows.mean[r]) * rows.rstd[r]);
-          weight_sums[k] += term;
-          sums.g_n += term * w[k];
+          weight_sums[v][k] += term;
+          sums.g_n += term * w[v][k];
           if constexpr (centered) {
-            bias_sums[k] += grad_y[k];
-            sums.g += grad_y[k] * w[k];
+            bias_sums[v][k] += grad_y[k];
+            sums.g += grad_y[k] * w[v][k];
           }
         }
-        means[r] = sums;
+        means[r] = AddPairs{}(means[r], sums);
       }
     }
     SIMT_UNROLL
@@ -133,30 +147,37 @@ SIMT_KERNEL void NormBackwardRingKernel(NormBackwardArguments<T> args) {
     }
     SIMT_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      if (!has_column || first + r >= args.rows) continue;
-      C x[N], grad_y[N], grad_x[N];
-      C direct[N] = {};
-      ring.Read(x, half, r, 0);
-      ring.Read(grad_y, half, r, 1);
-      if (args.grad_sum != nullptr) ring.Read(direct, half, r, 2);
       const C mean_g = means[r].g * share;
       const C factor = means[r].g_n * share * rows.rstd[r];
       SIMT_UNROLL
-      for (int k = 0; k < N; ++k) {
-        const C from_mean = grad_y[k] * w[k] - mean_g;
-        grad_x[k] = rows.rstd[r] * (from_mean - (x[k] - rows.mean[r]) * factor) + direct[k];
-        if constexpr (sums_x) x_sums[k] += grad_x[k];
+      for (int v = 0; v < kPerLane; ++v) {
+        if (first + r >= args.rows || Ring::Column(v) >= hidden) continue;
+        C x[N], grad_y[N], grad_x[N];
+        C direct[N] = {};
+        ring.Read(x, half, r, 0, v);
+        ring.Read(grad_y, half, r, 1, v);
+        if (args.grad_sum != nullptr) ring.Read(direct, half, r, 2, v);
+        SIMT_UNROLL
+        for (int k = 0; k < N; ++k) {
+          const C from_mean = grad_y[k] * w[v][k] - mean_g;
+          grad_x[k] = rows.rstd[r] * (from_mean - (x[k] - rows.mean[r]) * factor) + direct[k];
+          if constexpr (sums_x) x_sums[v][k] += grad_x[k];
+        }
+        Store(args.grad_x + (first + r) * hidden + Ring::Column(v), Rounded<T>(grad_x));
       }
-      Store(args.grad_x + (first + r) * hidden + column, Rounded<T>(grad_x));
     }
   }
 
-  if (args.partials == nullptr || !has_column) return;
+  if (args.partials == nullptr) return;
   constexpr int kSums = kColumnSums<centered, sums_x>;
-  C* const partials = args.partials + BlockIndex() * kSums * hidden + column;
-  StoreSums(partials, weight_sums);
-  if constexpr (centered) StoreSums(partials + hidden, bias_sums);
-  if constexpr (sums_x) StoreSums(partials + (kSums - 1) * hidden, x_sums);
+  SIMT_UNROLL
+  for (int v = 0; v < kPerLane; ++v) {
+    if (Ring::Column(v) >= hidden) continue;
+    C* const partials = args.partials + BlockIndex() * kSums * hidden + Ring::Column(v);
+    StoreSums(partials, weight_sums[v]);
+    if constexpr (centered) StoreSums(partials + hidden, bias_sums[v]);
+    if constexpr (sums_x) StoreSums(partials + (kSums - 1) * hidden, x_sums[v]);
+  }
 }
 
 }  // namespace infini_train::simt
