@@ -322,9 +322,11 @@ void LaunchQuantize(const Context& context, Tensor& out, Tensor& transposed, Ten
       SumParts(context, DataTypeOf<T>(), {&column_sums}, partials, problem.columns);
   };
   static const bool small = std::getenv("INFINI_TRAIN_QUANTIZE_LANES") != nullptr;
-  if (small && sizeof(T) == 2) {
-    if constexpr (sizeof(T) == 2) launch(std::integral_constant<int, 256>{});
-  } else {
+  if constexpr (sizeof(T) == 4) {
+    launch(std::integral_constant<int, 512>{});
+  } else if (sizeof(T) == 8 || small) {
+    launch(std::integral_constant<int, 256>{});
+  } else if constexpr (sizeof(T) == 2) {
     launch(std::integral_constant<int, 512>{});
   }
 }
