@@ -3,6 +3,7 @@
 #include "backends/simt/kernels/gemm/grouped_gemm.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -10,6 +11,8 @@
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/gemm_composition.h"
 #include "kernels/grouped_tiles.h"
+#include "kernels/grouped_warpgroups.h"
+#include "kernels/grouped_warps.h"
 
 namespace infini_train::simt {
 namespace {
@@ -24,11 +27,31 @@ int Attribute(const Context& context, cudaDeviceAttr attribute) {
   return value;
 }
 
-/// How many buffers a block has room for; 0 where the chip has not the instructions.
-int Stages(const Context& context) {
-  if (Attribute(context, cudaDevAttrComputeCapabilityMajor) < 8) return 0;
-  const auto buffers = MaxDynamicSharedBytes(context) / cuda::grouped::kBufferBytes;
-  return buffers < 2 ? 0 : std::min(static_cast<int>(buffers), cuda::grouped::kMaxStages);
+/// A way to multiply that the chip has instructions and memory for.
+struct Way {
+  bool warpgroups;
+  int stages;
+  std::size_t shared_bytes;
+};
+std::optional<Way> FastestWay(const Context& context) {
+  const std::size_t shared_bytes = MaxDynamicSharedBytes(context);
+  const int major = Attribute(context, cudaDevAttrComputeCapabilityMajor);
+  if (major == 9 && Attribute(context, cudaDevAttrComputeCapabilityMinor) == 0 &&
+      shared_bytes >= cuda::grouped::kWarpgroupSharedBytes) {
+    return Way{true, cuda::grouped::kWarpgroupStages, cuda::grouped::kWarpgroupSharedBytes};
+  }
+  const int stages = std::min(static_cast<int>(shared_bytes / cuda::grouped::kBufferBytes),
+                              cuda::grouped::kMaxStages);
+  if (major < 8 || stages < 2) return std::nullopt;
+  return Way{false, stages, static_cast<std::size_t>(stages * cuda::grouped::kBufferBytes)};
+}
+
+template <typename T>
+cuda::grouped::Kernel<T> KernelOf(const Way& way, bool a_along_depth, bool b_along_depth) {
+  using namespace cuda::grouped;  // NOLINT(google-build-using-namespace)
+  if (way.warpgroups) return WarpgroupsKernel<T>(a_along_depth, b_along_depth);
+  if (!a_along_depth) return &GroupedWarpsKernel<T, false, false>;
+  return b_along_depth ? &GroupedWarpsKernel<T, true, true> : &GroupedWarpsKernel<T, true, false>;
 }
 
 /// Whether whole chunks of elements begin at multiples of a chunk in every row.
@@ -51,12 +74,10 @@ std::int64_t CountTiles(const Tensor& out, std::int64_t groups) {
 
 /// What both ops have in common; none where extents are too large for the kernel's indices.
 template <typename T>
-std::optional<cuda::grouped::Problem<T>> Describe(const Context& context, Tensor& out,
-                                                  const Tensor& a, const Tensor& b,
+std::optional<cuda::grouped::Problem<T>> Describe(Tensor& out, const Tensor& a, const Tensor& b,
                                                   const Tensor& counts, bool accumulate) {
   constexpr std::int64_t kMost = std::numeric_limits<int>::max() / 2;
-  const int stages = Stages(context);
-  if (stages == 0 || std::max({a.size(0), a.size(1), out.size(-1)}) > kMost ||
+  if (std::max({a.size(0), a.size(1), out.size(-1)}) > kMost ||
       CountTiles(out, counts.numel()) > kMost) {
     return std::nullopt;
   }
@@ -70,24 +91,27 @@ std::optional<cuda::grouped::Problem<T>> Describe(const Context& context, Tensor
   problem.k = static_cast<int>(a.size(1));
   problem.float_out = out.dtype() == DataType::kFloat32;
   problem.accumulate = accumulate;
-  problem.stages = stages;
   problem.groups = {counts.data<std::int64_t>(), counts.numel(), 0};
   return problem;
 }
 
+/// False, with nothing done, where the chip has no way.
 template <typename T>
-void LaunchTiles(const Context& context, void (*kernel)(cuda::grouped::Problem<T>),
-                 const cuda::grouped::Problem<T>& problem, std::int64_t tiles) {
+bool LaunchTiles(const Context& context, cuda::grouped::Problem<T> problem, bool a_along_depth,
+                 bool b_along_depth, std::int64_t tiles) {
+  const std::optional<Way> way = FastestWay(context);
+  if (!way) return false;
+  problem.stages = way->stages;
   const std::int64_t blocks = Attribute(context, cudaDevAttrMultiProcessorCount);
   Launch(context,
          Geometry{.grid_x = std::min(tiles, blocks),
                   .block = cuda::grouped::kThreads,
-                  .dynamic_shared_bytes =
-                      static_cast<std::size_t>(problem.stages) * cuda::grouped::kBufferBytes},
-         kernel, problem);
+                  .dynamic_shared_bytes = way->shared_bytes},
+         KernelOf<T>(*way, a_along_depth, b_along_depth), problem);
+  return true;
 }
 
-/// False, with nothing done, where the layouts do not allow it.
+/// False, with nothing done, where the layouts or the chip do not allow it.
 template <typename T>
 bool MultiplyRows(const Context& context, Tensor& out, const Tensor& a, const Tensor& b,
                   const Tensor& counts, bool accumulate) {
@@ -100,17 +124,13 @@ bool MultiplyRows(const Context& context, Tensor& out, const Tensor& a, const Te
       !HasChunks(b, b_along_depth ? k : n, b_row, b_strides[0])) {
     return false;
   }
-  auto problem = Describe<T>(context, out, a, b, counts, accumulate);
+  auto problem = Describe<T>(out, a, b, counts, accumulate);
   if (!problem) return false;
   problem->a_row = a_strides[0];
   problem->b_row = b_row;
   problem->b_group = b_strides[0];
   problem->groups.rows = out.size(0);
-  LaunchTiles(context,
-              b_along_depth ? cuda::grouped::GroupedTilesKernel<T, true, true>
-                            : cuda::grouped::GroupedTilesKernel<T, true, false>,
-              *problem, CountTiles(out, counts.numel()));
-  return true;
+  return LaunchTiles(context, *problem, true, b_along_depth, CountTiles(out, counts.numel()));
 }
 
 template <typename T>
@@ -123,15 +143,13 @@ bool MultiplyDepth(const Context& context, Tensor& out, const Tensor& a, const T
       !HasChunks(out, n, out_strides[1], out_strides[0])) {
     return false;
   }
-  auto problem = Describe<T>(context, out, a, b, counts, accumulate);
+  auto problem = Describe<T>(out, a, b, counts, accumulate);
   if (!problem) return false;
   problem->a_row = a_strides[1];
   problem->b_row = b_strides[0];
   problem->out_group = out_strides[0];
   problem->groups.rows = a.size(1);
-  LaunchTiles(context, cuda::grouped::GroupedTilesKernel<T, false, false>, *problem,
-              CountTiles(out, counts.numel()));
-  return true;
+  return LaunchTiles(context, *problem, false, false, CountTiles(out, counts.numel()));
 }
 
 /// Calls `run` with the type of the inputs where they are of a half type and out is one of theirs.

@@ -11,16 +11,12 @@
 /// multiply: copies run a fixed number of steps ahead, through a ring of buffers.
 namespace infini_train::cuda::grouped {
 
-// A block computes kTileM by kTileN, kDepth terms of the sums in a step; each of its 2 by 4 warps
-// kWarpTile by kWarpTile.
+// A block computes kTileM by kTileN, kDepth terms of the sums in a step.
 inline constexpr int kThreads = 256;
 inline constexpr int kTileM = 128;
 inline constexpr int kTileN = 256;
 inline constexpr int kDepth = 64;
-inline constexpr int kWarpTile = 64;
-inline constexpr int kWarpsN = kTileN / kWarpTile;
 inline constexpr int kMaxStages = 4;
-inline constexpr int kBufferBytes = (kTileM + kTileN) * kDepth * 2;
 
 // Elements that are copied and loaded together.
 inline constexpr int kChunk = 8;
@@ -113,20 +109,33 @@ class TileWalk {
   simt::GroupCursor cursor_;
 };
 
-/// One operand of a step in a buffer: rows as in global memory, of which chunk c of row r lies at
-/// chunk c ^ (r % 8), so that neither copies nor loads of matrices meet in a bank.
+// Buffers consist of rows of 64 elements, which are those of global memory or a part of them, and
+// chunk c of row r lies at chunk c ^ (r % 8), so that neither copies nor loads of matrices meet in
+// a bank.
+inline constexpr int kRowBytes = 128;
+inline constexpr int kRowElements = kRowBytes / 2;
+inline constexpr int kRowChunks = kRowElements / kChunk;
+static_assert(kDepth == kRowElements);
+inline constexpr int kBufferBytes = (kTileM + kTileN) * kRowBytes;
+// Where b begins in a buffer.
+inline constexpr int kBufferB = kTileM * kRowBytes;
+// Rows along the output are cut into pieces: kDepth of them follow each other, then the next
+// pieces.
+inline constexpr int kPieceBytes = kDepth * kRowBytes;
+
+/// The copies of one operand to a buffer.
 template <int kExtent, bool kAlongDepth>
 struct Operand {
+  static constexpr int kSourceChunks = (kAlongDepth ? kDepth : kExtent) / kChunk;
   static constexpr int kRows = kAlongDepth ? kExtent : kDepth;
-  static constexpr int kRowChunks = (kAlongDepth ? kDepth : kExtent) / kChunk;
-  static constexpr int kRowBytes = kRowChunks * kChunk * 2;
-  static constexpr int kRowsPerPass = kThreads / kRowChunks;
+  static constexpr int kRowsPerPass = kThreads / kSourceChunks;
   static constexpr int kPasses = kRows / kRowsPerPass;
   static_assert(kRowsPerPass % 8 == 0 && kPasses * kRowsPerPass == kRows);
 
   /// Where the lane's first copy goes, from the operand's begin in the buffer.
   SIMT_DEVICE static std::uint32_t CopyOffset() {
-    return Row() * kRowBytes + ((Chunk() ^ (Row() % 8)) * kChunk * 2);
+    const int piece = Chunk() / kRowChunks, chunk = Chunk() % kRowChunks;
+    return piece * kPieceBytes + Row() * kRowBytes + (chunk ^ (Row() % 8)) * kChunk * 2;
   }
   /// Where it comes from, from the tile's begin.
   SIMT_DEVICE static std::int64_t SourceOffset(std::int64_t row_stride) {
@@ -148,37 +157,12 @@ struct Operand {
     }
   }
 
-  /// Where the lane finds its row of the first matrices, those of `extent` on. kExtentInLow:
-  /// whether it is the lowest bit of a matrix' number that moves along the extent, the next one
-  /// along the depth, or the other way round.
-  template <bool kExtentInLow>
-  SIMT_DEVICE static std::uint32_t LoadOffset(int extent) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int low = lane / 8 % 2, high = lane / 16;
-    const int e = kExtentInLow ? low : high, d = kExtentInLow ? high : low;
-    // The lowest bit of the chunk's number is here; the others are those of `extent`, and of what
-    // Load adds.
-    const int row = lane % 8 + 8 * (kAlongDepth ? e : d);
-    const int chunk = (kAlongDepth ? d : e) ^ (lane % 8);
-    const int begin = kAlongDepth ? extent * kRowBytes : extent * 2;
-    return begin + row * kRowBytes + chunk * kChunk * 2;
-  }
-
-  /// Loads the matrices of 16 by 16 elements that begin `extent` and `depth` (multiples of 16,
-  /// `extent` below kWarpTile) behind those of `offset`.
-  SIMT_DEVICE static void Load(std::uint32_t (&words)[4], std::uint32_t buffer,
-                               std::uint32_t offset, int extent, int depth) {
-    const int along_row = kAlongDepth ? depth : extent;
-    const int across = kAlongDepth ? extent : depth;
-    LoadMatrices<!kAlongDepth>(words, buffer + (offset ^ (along_row * 2)) + across * kRowBytes);
-  }
-
  private:
   SIMT_DEVICE static int Row() {
-    return static_cast<int>(threadIdx.x) / kRowChunks;
+    return static_cast<int>(threadIdx.x) / kSourceChunks;
   }
   SIMT_DEVICE static int Chunk() {
-    return static_cast<int>(threadIdx.x) % kRowChunks;
+    return static_cast<int>(threadIdx.x) % kSourceChunks;
   }
 };
 
@@ -205,8 +189,8 @@ class Producer {
       if (part == 0) {
         A::template Copy<kCopies>(to + A::CopyOffset(), a_, 0, problem_.a_row, rows_, depth_);
       } else {
-        B::template Copy<kCopies>(to + kTileM * kDepth * 2 + B::CopyOffset(), b_,
-                                  (part - 1) * kCopies, problem_.b_row, columns_, depth_);
+        B::template Copy<kCopies>(to + kBufferB + B::CopyOffset(), b_, (part - 1) * kCopies,
+                                  problem_.b_row, columns_, depth_);
       }
       if (part == kParts - 1) {
         a_ += kAAlongDepth ? kDepth : kDepth * problem_.a_row;
@@ -269,8 +253,9 @@ class Producer {
   bool ended_ = false;
 };
 
-/// A warp's sums: of 16 by 8 elements each.
-using Sums = float[kWarpTile / 16][kWarpTile / 8][4];
+/// A warp's sums: kM by kN of those of MultiplyAdd, of 16 by 8 elements each.
+template <int kM, int kN>
+using Sums = float[kM][kN][4];
 
 /// Lane t of each four has words j = 0 to 3 of row t of a matrix; makes them those of column t.
 SIMT_DEVICE inline void TransposeAmongFour(std::uint32_t (&words)[4]) {
@@ -294,13 +279,14 @@ SIMT_DEVICE inline void TransposeAmongFour(std::uint32_t (&words)[4]) {
 }
 
 /// Writes a warp's sums to the tile; `row` and `column`: the warp's place in it.
-template <typename T>
-SIMT_DEVICE void Write(const Problem<T>& problem, const Tile& tile, const Sums& sums, int row,
-                       int column) {
+template <typename T, int kM, int kN>
+SIMT_DEVICE void Write(const Problem<T>& problem, const Tile& tile, const Sums<kM, kN>& sums,
+                       int row, int column) {
+  static_assert(kN % 4 == 0);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int t = lane % 4;
 #pragma unroll
-  for (int i = 0; i < kWarpTile / 16; ++i) {
+  for (int i = 0; i < kM; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int r = row + i * 16 + half * 8 + lane / 4;
@@ -309,20 +295,20 @@ SIMT_DEVICE void Write(const Problem<T>& problem, const Tile& tile, const Sums& 
       if (problem.float_out) {
         float* to = static_cast<float*>(problem.out) + at + 2 * t;
 #pragma unroll
-        for (int j = 0; j < kWarpTile / 8; ++j) {
+        for (int j = 0; j < kN; ++j) {
           if (!row_inside || column + j * 8 >= tile.columns) continue;
-          simt::Vec<float, 2> values{{sums[i][j][2 * half], sums[i][j][2 * half + 1]}};
+          float first = sums[i][j][2 * half], second = sums[i][j][2 * half + 1];
           if (problem.accumulate) {
             const auto former = simt::Load<2>(static_cast<const float*>(to + j * 8));
-            values[0] += former[0];
-            values[1] += former[1];
+            first += former[0];
+            second += former[1];
           }
-          simt::Store(to + j * 8, values);
+          StorePair(to + j * 8, first, second);
         }
       } else if (problem.accumulate) {
         T* to = static_cast<T*>(problem.out) + at + 2 * t;
 #pragma unroll
-        for (int j = 0; j < kWarpTile / 8; ++j) {
+        for (int j = 0; j < kN; ++j) {
           if (!row_inside || column + j * 8 >= tile.columns) continue;
           simt::Vec<T, 2> values = simt::Load<2>(static_cast<const T*>(to + j * 8));
 #pragma unroll
@@ -335,7 +321,7 @@ SIMT_DEVICE void Write(const Problem<T>& problem, const Tile& tile, const Sums& 
         // Four lanes have a row's pairs of four groups of 8 columns: each takes one of the groups.
         T* to = static_cast<T*>(problem.out) + at + t * 8;
 #pragma unroll
-        for (int j = 0; j < kWarpTile / 8; j += 4) {
+        for (int j = 0; j < kN; j += 4) {
           std::uint32_t words[4];
 #pragma unroll
           for (int x = 0; x < 4; ++x)
@@ -346,94 +332,6 @@ SIMT_DEVICE void Write(const Problem<T>& problem, const Tile& tile, const Sums& 
         }
       }
     }
-  }
-}
-
-template <typename T, bool kAAlongDepth, bool kBAlongDepth>
-SIMT_KERNEL void __launch_bounds__(kThreads, 1) GroupedTilesKernel(Problem<T> problem) {
-  using A = Operand<kTileM, kAAlongDepth>;
-  using B = Operand<kTileN, kBAlongDepth>;
-  using Copies = Producer<T, kAAlongDepth, kBAlongDepth>;
-  constexpr int kMTiles = kWarpTile / 16;
-  constexpr int kNPairs = kWarpTile / 16;  // two tiles of 8 columns are loaded together
-  constexpr int kSlices = kDepth / 16;
-  __shared__ Tile ring[Copies::kRing];
-  SIMT_DYNAMIC_SHARED(std::uint16_t, shared);
-  const std::uint32_t buffers = SharedAddress(&shared[0]);
-
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int row = warp / kWarpsN * kWarpTile;
-  const int column = warp % kWarpsN * kWarpTile;
-  const std::uint32_t a_offset = A::template LoadOffset<true>(row);
-  const std::uint32_t b_offset = B::template LoadOffset<false>(column);
-  std::uint32_t a[2][kMTiles][4];
-  std::uint32_t b[2][kNPairs][4];
-  const auto load = [&](int set, std::uint32_t buffer, int slice) {
-#pragma unroll
-    for (int i = 0; i < kMTiles; ++i)
-      A::Load(a[set][i], buffer, a_offset, i * 16, slice * 16);
-#pragma unroll
-    for (int j = 0; j < kNPairs; ++j)
-      B::Load(b[set][j], buffer + kTileM * kDepth * 2, b_offset, j * 16, slice * 16);
-  };
-  // Until the next step's operands are in shared memory, as every lane's copies of it are done, and
-  // every lane is done with the buffer of the step before.
-  const auto wait = [&] {
-    if (problem.stages == 4) {
-      WaitForCopies<2>();
-    } else if (problem.stages == 3) {
-      WaitForCopies<1>();
-    } else {
-      WaitForCopies<0>();
-    }
-    __syncthreads();
-  };
-
-  Copies copies(problem, buffers, ring);
-  for (int step = 0; step + 1 < problem.stages; ++step) {
-    for (int part = 0; part < Copies::kParts; ++part)
-      copies.Start(part);
-  }
-  wait();
-  int number = 0;
-  int steps = ring[0].steps;
-  int stage = 0;
-  load(0, buffers, 0);
-  Sums sums = {};
-  while (steps > 0) {
-#pragma unroll
-    for (int slice = 0; slice < kSlices; ++slice) {
-      // The step's last matrices are in registers: those of the next step follow.
-      if (slice + 1 == kSlices) {
-        wait();
-        stage = stage + 1 == problem.stages ? 0 : stage + 1;
-      }
-      load((slice + 1) % 2, buffers + stage * kBufferBytes, (slice + 1) % kSlices);
-      if (slice < Copies::kParts) copies.Start(slice);
-#pragma unroll
-      for (int i = 0; i < kMTiles; ++i) {
-#pragma unroll
-        for (int j = 0; j < kNPairs; ++j) {
-          const auto& pair = b[slice % 2][j];
-          MultiplyAdd<T>(sums[i][2 * j], a[slice % 2][i], pair[0], pair[1]);
-          MultiplyAdd<T>(sums[i][2 * j + 1], a[slice % 2][i], pair[2], pair[3]);
-        }
-      }
-    }
-    if (--steps > 0) continue;
-    const Tile tile = ring[number % Copies::kRing];
-    Write(problem, tile, sums, row, column);
-#pragma unroll
-    for (int i = 0; i < kMTiles; ++i) {
-#pragma unroll
-      for (int j = 0; j < 2 * kNPairs; ++j) {
-#pragma unroll
-        for (int x = 0; x < 4; ++x)
-          sums[i][j][x] = 0;
-      }
-    }
-    ++number;
-    steps = ring[number % Copies::kRing].steps;
   }
 }
 

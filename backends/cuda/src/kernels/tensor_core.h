@@ -85,8 +85,22 @@ SIMT_DEVICE inline void MultiplyAdd(float (&sums)[4], const std::uint32_t (&a)[4
 /// Two numbers rounded to a half type, the first in the lower bits.
 template <typename T>
 SIMT_DEVICE inline std::uint32_t PackPair(float first, float second) {
-  return static_cast<std::uint32_t>(simt::FromCompute<T>(first).bits) |
-         static_cast<std::uint32_t>(simt::FromCompute<T>(second).bits) << 16;
+  std::uint32_t pair = 0;
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  } else {
+    static_assert(std::is_same_v<T, Float16>);
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  }
+#endif
+  return pair;
+}
+
+/// Writes two numbers, without a detour by integers: sums that are being computed must stay in
+/// their registers.
+SIMT_DEVICE inline void StorePair(float* to, float first, float second) {
+  asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(first), "f"(second) : "memory");
 }
 
 }  // namespace infini_train::cuda
