@@ -11,9 +11,6 @@ namespace {
 /// Vectors that a lane reads before it uses the first one.
 constexpr int kBatch = 4;
 
-/// Lanes of the blocks that have room in a multiprocessor at a time, about.
-constexpr int kMaxRoundLanes = 1024;
-
 /// Calls `body(v, x)` for this lane's vectors v in [begin, end) of `row`, several at a time: x has
 /// kBatch of them, BlockSize() apart, or one.
 template <int N, typename T, typename Body>
@@ -59,91 +56,120 @@ struct WriteGradient {
 };
 
 /// The beginning of a row in shared memory, vector by vector. Each lane has vectors of its own
-/// there and needs no barrier for them.
+/// there and needs no barrier for them. They come in two groups of copies, so that work on the
+/// first ones begins while the others are under way.
 template <typename T, int N>
 struct KeptRow {
   Shared<T> memory;
   int count;
+  int middle;
 
-  /// The vectors of this lane begin at kBatch in turn; the last ones may lie behind the end.
-  SIMT_DEVICE static int Step() { return kBatch * BlockSize(); }
-  SIMT_DEVICE bool Has(int v, int k) const { return v + k * BlockSize() < count; }
-  SIMT_DEVICE static int At(int v, int k) { return (v + k * BlockSize()) * N; }
+  SIMT_DEVICE KeptRow(const Shared<T>& memory, int count)
+      : memory(memory), count(count), middle(count / (2 * Step()) * Step()) {}
 
-  /// Asks for the kBatch vectors from v on of `row`, where there is one.
-  SIMT_DEVICE void Fetch(const T* row, int v) const {
-    SIMT_UNROLL
-    for (int k = 0; k < kBatch; ++k) {
-      if (row != nullptr && Has(v, k)) CopyAsync<N>(memory, At(v, k), row + At(v, k));
-    }
-  }
-  SIMT_DEVICE void FetchAll(const T* row) const {
-    for (int v = ThreadIndex(); v < count; v += Step())
-      Fetch(row, v);
+  /// Asks for the vectors of `row`, where there is one.
+  SIMT_DEVICE void Fetch(const T* row) const {
+    for (int v = ThreadIndex(); v < middle; v += BlockSize())
+      FetchOne(row, v);
+    CommitCopies();
+    for (int v = middle + ThreadIndex(); v < count; v += BlockSize())
+      FetchOne(row, v);
+    CommitCopies();
   }
 
   SIMT_DEVICE void TakeInto(StatisticsOfRow<T>& statistics) const {
-    int v = ThreadIndex();
-    for (; Has(v, kBatch - 1); v += Step()) {
+    WaitForCopies<1>();
+    TakePart(statistics, 0, middle);
+    WaitForCopies<0>();
+    TakePart(statistics, middle, count);
+  }
+
+  /// Writes what follows from the vectors, and asks for those of `next` in their place.
+  SIMT_DEVICE void Replace(WriteGradient<T, N>& write, const T* next) const {
+    ReplacePart(write, next, 0, middle);
+    CommitCopies();
+    ReplacePart(write, next, middle, count);
+    CommitCopies();
+  }
+
+ private:
+  SIMT_DEVICE static int Step() { return kBatch * BlockSize(); }
+
+  SIMT_DEVICE void FetchOne(const T* row, int v) const {
+    if (row != nullptr) CopyAsync<N>(memory, v * N, row + v * N);
+  }
+
+  template <int kCount>
+  SIMT_DEVICE void Read(Vec<T, N> (&x)[kCount], int v) const {
+    SIMT_UNROLL
+    for (int k = 0; k < kCount; ++k)
+      x[k] = memory.template Load<N>((v + k * BlockSize()) * N);
+  }
+
+  SIMT_DEVICE void TakePart(StatisticsOfRow<T>& statistics, int begin, int end) const {
+    int v = begin + ThreadIndex();
+    for (; v + (kBatch - 1) * BlockSize() < end; v += Step()) {
       Vec<T, N> x[kBatch];
-      SIMT_UNROLL
-      for (int k = 0; k < kBatch; ++k)
-        x[k] = memory.template Load<N>(At(v, k));
+      Read(x, v);
       statistics.Take(x);
     }
-    for (; Has(v, 0); v += BlockSize()) {
-      const Vec<T, N> x[1] = {memory.template Load<N>(At(v, 0))};
+    for (; v < end; v += BlockSize()) {
+      Vec<T, N> x[1];
+      Read(x, v);
       statistics.Take(x);
     }
   }
 
-  /// Writes what follows from the vectors, and asks for `next` in their place.
-  SIMT_DEVICE void Replace(WriteGradient<T, N>& write, const T* next) const {
-    int v = ThreadIndex();
-    for (; Has(v, kBatch - 1); v += Step()) {
+  SIMT_DEVICE void ReplacePart(WriteGradient<T, N>& write, const T* next, int begin,
+                               int end) const {
+    int v = begin + ThreadIndex();
+    for (; v + (kBatch - 1) * BlockSize() < end; v += Step()) {
       Vec<T, N> x[kBatch];
+      Read(x, v);
+      write(v, x);
       SIMT_UNROLL
       for (int k = 0; k < kBatch; ++k)
-        x[k] = memory.template Load<N>(At(v, k));
+        FetchOne(next, v + k * BlockSize());
+    }
+    for (; v < end; v += BlockSize()) {
+      Vec<T, N> x[1];
+      Read(x, v);
       write(v, x);
-      Fetch(next, v);
+      FetchOne(next, v);
     }
-    for (int w = v; Has(w, 0); w += BlockSize()) {
-      const Vec<T, N> x[1] = {memory.template Load<N>(At(w, 0))};
-      write(w, x);
-    }
-    Fetch(next, v);
   }
 };
+
+/// Lanes of a block, at most, and blocks that have room in a multiprocessor at a time.
+constexpr int kMaxLanes = 512;
+constexpr int kResidentBlocks = 2;
 
 /// A block for a row at a time. The first `kept_vectors` vectors of a row lie in shared memory, and
 /// leave it to those of the block's next row while its gradient is written, so that memory is never
 /// idle; what is behind them is read twice, and the second time first, while it is in a cache.
 template <typename T, typename I, int N>
-SIMT_KERNEL void CrossEntropyInPlaceKernel(ComputeType<T>* losses, T* logits, const I* targets,
-                                           std::int64_t rows, std::int64_t classes,
-                                           std::int64_t row_stride, std::int64_t kept_vectors,
-                                           std::int64_t ignore_index, ComputeType<T> scale,
-                                           bool with_gradient) {
+SIMT_KERNEL SIMT_RESIDENT(kMaxLanes, kResidentBlocks) void CrossEntropyInPlaceKernel(
+    ComputeType<T>* losses, T* logits, const I* targets, std::int64_t rows, std::int64_t classes,
+    std::int64_t row_stride, std::int64_t kept_vectors, std::int64_t ignore_index,
+    ComputeType<T> scale, bool with_gradient) {
   using C = ComputeType<T>;
   constexpr C kNan = std::numeric_limits<C>::quiet_NaN();
   SIMT_DYNAMIC_SHARED(T, memory);
   const std::int64_t vectors = classes / N;
-  const KeptRow<T, N> kept{memory, static_cast<int>(kept_vectors)};
-  if (BlockIndex() < rows) kept.FetchAll(logits + BlockIndex() * row_stride);
+  const KeptRow<T, N> kept(memory, static_cast<int>(kept_vectors));
+  if (BlockIndex() < rows) kept.Fetch(logits + BlockIndex() * row_stride);
   for (std::int64_t r = BlockIndex(); r < rows; r += GridSize()) {
-    CommitCopies();
     T* const row = logits + r * row_stride;
     const T* const next = r + GridSize() < rows ? row + GridSize() * row_stride : nullptr;
     const std::int64_t target = Load(targets + r);
     const bool counts = target >= 0 && target < classes && target != ignore_index;
-    WaitForCopies<0>();
     if (!counts) {
       const C value = target == ignore_index ? C(0) : kNan;
       FillRow<T> fill{row, FromCompute<T>(value)};
       if (with_gradient) WalkRow<BlockTeam, N>(row, classes, fill);
       if (ThreadIndex() == 0) Store(losses + r, value);
-      kept.FetchAll(next);
+      WaitForCopies<0>();
+      kept.Fetch(next);
       continue;
     }
     const C target_logit = ToCompute(Load(row + target));
@@ -184,7 +210,7 @@ void CrossEntropyInPlace(const Context& context, const Tensor& losses, const Ten
       const auto launch = [&]<int N>(std::integral_constant<int, N>) {
         const std::int64_t vectors = classes / N;
         int block = 32;
-        while (block < 512 && block * kBatch < vectors)
+        while (block < kMaxLanes && block * kBatch < vectors)
           block *= 2;
         // Half of the memory, so that one row is read while another one is written.
         const auto limit =
@@ -192,8 +218,8 @@ void CrossEntropyInPlace(const Context& context, const Tensor& losses, const Ten
         const std::int64_t kept = with_gradient ? std::min(vectors, limit) : 0;
         Geometry geometry = Rows(rows, block);
         if (kept > 0) {
-          geometry.grid_x =
-              std::min(geometry.grid_x, MultiprocessorCount(context) * (kMaxRoundLanes / block));
+          geometry.grid_x = std::min(
+              geometry.grid_x, MultiprocessorCount(context) * kResidentBlocks * kMaxLanes / block);
         }
         geometry.dynamic_shared_bytes = static_cast<std::size_t>(kept) * sizeof(Vec<T, N>);
         Launch(context, geometry, &CrossEntropyInPlaceKernel<T, I, N>, losses.data<C>(),
