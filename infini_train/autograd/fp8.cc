@@ -84,20 +84,19 @@ Fp8Matrix Fp8LinearState::QuantizeInput(const Dims& shape, const Fp8Wanted& want
 Fp8Matrix Fp8LinearState::QuantizeWeight(const Tensor& weight, bool record) {
   const bool is_current = weight_.codes.defined() && weight_data_ == weight.raw_data() &&
                           weight_version_ == weight.version() &&
-                          weight_updates_ == scales_->num_updates();
+                          weight_updates_ == scales_->num_updates() &&
+                          (weight_recorded_ || !record);
   if (is_current) return weight_;
   const Tensor matrix = raw::Contiguous(weight);
   const Fp8Pass pass = [&](Tensor& out, Tensor& transposed, Tensor& column_sums, Tensor& amax,
                            const Tensor& scale, Fp8Format format) {
     Call<op::Fp8Quantize>(out, transposed, column_sums, amax, matrix, scale, format);
   };
-  if (!record) {
-    return scales_->Quantize(first_ + 1, matrix.shape(), {.transposed = false}, pass, record);
-  }
-  weight_ = scales_->Quantize(first_ + 1, matrix.shape(), {}, pass, record);
+  weight_ = scales_->Quantize(first_ + 1, matrix.shape(), {.transposed = record}, pass, record);
   weight_data_ = weight.raw_data();
   weight_version_ = weight.version();
   weight_updates_ = scales_->num_updates();
+  weight_recorded_ = record;
   return weight_;
 }
 

@@ -91,8 +91,8 @@ class INFINI_TRAIN_API Fp8LinearState {
 
   Fp8Matrix QuantizeInput(const Dims& shape, const Fp8Wanted& wanted, const Fp8Pass& pass,
                           bool record) const;
-  /// Both copies where `record`, which are kept until the weight or the scales change; else at
-  /// least the first.
+  /// Both copies where `record`, else at least the first; kept until the weight or the scales
+  /// change.
   Fp8Matrix QuantizeWeight(const Tensor& weight, bool record);
   Fp8Matrix QuantizeGradient(const Dims& shape, const Fp8Wanted& wanted, const Fp8Pass& pass) const;
 
@@ -100,14 +100,15 @@ class INFINI_TRAIN_API Fp8LinearState {
   std::shared_ptr<Fp8Scales> scales_;
   std::int64_t first_;
   Fp8Matrix weight_;
-  // What weight_ is the copy of.
+  // What weight_ is the copy of, and whether it was recorded.
   const void* weight_data_ = nullptr;
   std::uint64_t weight_version_ = 0;
   std::uint64_t weight_updates_ = 0;
+  bool weight_recorded_ = false;
 };
 
 /// Linear(x, weight, bias) in FP8, of Linear's result type, which must be float32 or bfloat16.
-/// While nothing is recorded (NoGrad) the state stays as it is. Backward throws Error when the
+/// While nothing is recorded (NoGrad) the scales stay as they are. Backward throws Error when the
 /// scales were updated since.
 INFINI_TRAIN_API Tensor Fp8Linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                   const std::shared_ptr<Fp8LinearState>& state);

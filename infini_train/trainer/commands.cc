@@ -9,6 +9,7 @@
 #include "infini_train/core/error.h"
 #include "infini_train/data/tokenizer.h"
 #include "infini_train/models/model.h"
+#include "infini_train/ops/matmul_precision.h"
 #include "infini_train/trainer/sampler.h"
 #include "infini_train/trainer/setup.h"
 #include "infini_train/trainer/stop_strings.h"
@@ -34,6 +35,7 @@ void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
   const StopStrings no_stop_yet(options.stop);
   ApplyNumThreads(options.num_threads);
   const std::optional<DataType> autocast_dtype = ParseAutocast(options.dtype);
+  SetMatmulPrecision(ParseMatmulPrecision(options.matmul_precision));
   const std::filesystem::path path = ResolveModelPath(options.model);
   const std::filesystem::path folder =
       std::filesystem::is_directory(path) ? path : path.parent_path();
@@ -87,6 +89,7 @@ void EvaluateCommand(const EvaluateOptions& options, std::FILE* out) {
   RequireNotNegative("max_steps", options.max_steps);
   ApplyNumThreads(options.num_threads);
   const std::optional<DataType> autocast_dtype = ParseAutocast(options.dtype);
+  SetMatmulPrecision(ParseMatmulPrecision(options.matmul_precision));
   const std::filesystem::path path = ResolveModelPath(options.model);
   const auto dataset = std::make_shared<TokenDataset>(options.input_bin);
   const models::Model model =

@@ -54,11 +54,25 @@ void AddProviderFlags(Flags& flags) {
     std::visit([&](auto* value) { flags.Add(flag.name, *value, flag.help); }, flag.value);
 }
 
+/// Of the commands that run a model: where.
+template <typename Options>
+void AddDeviceFlag(Flags& flags, Options& o) {
+  flags.Add("device", o.device, "cpu, cuda[:N], a provider's name, or auto");
+}
+
+/// Of the commands that run a model: how matrix products are computed.
+template <typename Options>
+void AddMatmulPrecisionFlag(Flags& flags, Options& o) {
+  flags.Add("matmul_precision", o.matmul_precision,
+            "of float32 matrix products: fp64, fp32, tf32 or bf16; fp8: linears of blocks in FP8");
+}
+
 /// Where and how the commands that only run a model do it.
 template <typename Options>
 void AddInferenceFlags(Flags& flags, Options& o) {
-  flags.Add("device", o.device, "cpu, cuda[:N], a provider's name, or auto");
+  AddDeviceFlag(flags, o);
   flags.Add("dtype", o.dtype, "float32 or bfloat16");
+  AddMatmulPrecisionFlag(flags, o);
   flags.Add("num_threads", o.num_threads, "CPU threads; 0 for all");
   AddProviderFlags(flags);
 }
@@ -130,14 +144,13 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
       "folder, checkpoint file, or preset to train from scratch (see infini-train info); default " +
           o.default_model);
   flags.Add("llmc_filepath", o.llmc_filepath, "llm.c checkpoint to start from");
-  flags.Add("device", o.device, "cpu, cuda[:N], a provider's name, or auto");
+  AddDeviceFlag(flags, o);
   flags.Add("dtype", o.dtype,
             "float32, or bfloat16 for matrix products and activations in bfloat16 (autocast)");
   flags.Add(
       "param_dtype", o.param_dtype,
       "of the parameters: float32, or bfloat16 beside float32 copies that the optimizer keeps");
-  flags.Add("matmul_precision", o.matmul_precision,
-            "of float32 matrix products: fp64, fp32, tf32 or bf16; fp8: linears of blocks in FP8");
+  AddMatmulPrecisionFlag(flags, o);
   flags.Add("dropout", o.dropout, "sets all dropout probabilities; negative keeps the model's own");
   flags.Add("seed", o.seed, "of initial weights, data order and dropout");
   flags.Add("num_threads", o.num_threads, "CPU threads; 0 for all");

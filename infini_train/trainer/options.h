@@ -104,6 +104,7 @@ struct GenerateOptions {
   SamplingOptions sampling;
   std::string device = "auto";
   std::string dtype = "float32";
+  std::string matmul_precision = "fp32";
   std::int64_t num_threads = 0;
 };
 
@@ -115,6 +116,7 @@ struct EvaluateOptions {
   std::int64_t max_steps = 0;
   std::string device = "auto";
   std::string dtype = "float32";
+  std::string matmul_precision = "fp32";
   std::int64_t num_threads = 0;
 };
 

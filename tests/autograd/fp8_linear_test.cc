@@ -265,6 +265,29 @@ TEST_P(Fp8LinearTest, AWeightIsQuantizedAgainWhenItChanges) {
   ExpectNear(after, Linear(leaves.x, leaves.fc_weight), kForwardError, "y");
 }
 
+TEST_P(Fp8LinearTest, EvaluationQuantizesAWeightOnceAndAgainWhenItChanges) {
+  const Leaves leaves(device(), DataType::kFloat32, 16, 32, 48, 16);
+  const States states = MakeStates(device());
+  const auto quantized = [&] {
+    const NoGrad no_grad;
+    return states.first->QuantizeWeight(leaves.fc_weight, /*record=*/false);
+  };
+  const Fp8Matrix first = quantized();
+  EXPECT_EQ(quantized().codes.raw_data(), first.codes.raw_data());
+  EXPECT_FALSE(first.transposed.defined());
+  // A step of training needs more, and records it.
+  const Fp8Matrix recorded = states.first->QuantizeWeight(leaves.fc_weight, /*record=*/true);
+  EXPECT_TRUE(recorded.transposed.defined());
+  ExpectSameBits(recorded.codes, first.codes);
+  EXPECT_EQ(quantized().codes.raw_data(), recorded.codes.raw_data());
+  {
+    const NoGrad no_grad;
+    Tensor weight = leaves.fc_weight;
+    FillInPlace(weight, 0.03125);
+  }
+  EXPECT_NE(quantized().codes.ToVector<std::uint8_t>(), first.codes.ToVector<std::uint8_t>());
+}
+
 TEST_P(Fp8LinearTest, RecomputedActivationsAreTheSame) {
   const auto run = [&](bool recompute) {
     const Leaves leaves(device(), DataType::kFloat32, 16, 32, 48, 32);

@@ -375,6 +375,24 @@ TEST(Commands, FromTextToText) {
   ASSERT_EQ(std::sscanf(result.out.c_str(), "loss %lf", &loss), 1);
   EXPECT_LT(loss, 3.5) << "a new model has ln 257 = 5.55";
 
+  const auto loss_in = [&](const char* precision) {
+    const Result evaluated = Call({"evaluate", "--model", run / "model", "--input_bin",
+                                   run / "data/val_*.bin", "--matmul_precision", precision});
+    double value = 0.0;
+    EXPECT_EQ(std::sscanf(evaluated.out.c_str(), "loss %lf", &value), 1) << evaluated.error;
+    return value;
+  };
+  EXPECT_EQ(loss_in("fp32"), loss);
+  EXPECT_NEAR(loss_in("fp64"), loss, 1e-4 * loss);
+  const double fp8_loss = loss_in("fp8");
+  EXPECT_NEAR(fp8_loss, loss, 0.05 * loss);
+  EXPECT_NE(fp8_loss, loss) << "FP8 was not used";
+  EXPECT_EQ(loss_in("fp8"), fp8_loss);
+  EXPECT_EQ(loss_in("fp32"), loss) << "a command must not leave its precision to the next";
+  ExpectRefused({"evaluate", "--model", run / "model", "--input_bin", run / "data/val_*.bin",
+                 "--matmul_precision", "fp16"},
+                {"expected fp64, fp32, tf32, bf16 or fp8, found 'fp16'"});
+
   const Arguments generate = {"generate", "--model", run / "model", "--prompt", "line 1"};
   result = Call(generate + Arguments{"--max_new_tokens", "80"});
   ASSERT_EQ(result.status, 0) << result.error;
@@ -388,6 +406,14 @@ TEST(Commands, FromTextToText) {
   const std::string stop = greedy.substr(8, 2);
   EXPECT_EQ(Call(generate + Arguments{"--temperature", "0", "--stop", stop}).out,
             greedy.substr(0, greedy.find(stop, 6)) + "\n");
+  const Arguments in_fp8 = generate + Arguments{"--temperature", "0", "--matmul_precision", "fp8"};
+  const std::string greedy_in_fp8 = Call(in_fp8).out;
+  EXPECT_THAT(greedy_in_fp8, StartsWith("line 1"));
+  EXPECT_EQ(Call(in_fp8 + Arguments{"--num_samples", "2"}).out,
+            "--- 1/2 ---\n" + greedy_in_fp8 + "--- 2/2 ---\n" + greedy_in_fp8)
+      << "a text left scales to the next";
+  ExpectRefused(generate + Arguments{"--matmul_precision", "fp16"},
+                {"expected fp64, fp32, tf32, bf16 or fp8, found 'fp16'"});
   ExpectRefused(generate + Arguments{"--stop", ""}, {"stop: expected text, got an empty string"});
   ExpectRefused(generate + Arguments{"--top_p", "0"}, {"top_p: expected 0 < top_p <= 1, got 0"});
   ExpectRefused(generate + Arguments{"--temperature", "-1"}, {"temperature: expected 0 or more"});
