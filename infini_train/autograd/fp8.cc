@@ -3,7 +3,10 @@
 #include <iterator>
 #include <utility>
 
+#include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/functions/helpers.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
 #include "infini_train/ops/fp8.h"
 
@@ -70,6 +73,37 @@ Fp8Matrix Fp8Scales::Quantize(std::int64_t tensor, const Dims& shape, const Fp8W
 
 void Fp8Scales::Update() {
   all_.Update();
+  ++num_updates_;
+}
+
+Fp8ScalesState Fp8Scales::State() const {
+  const NoGrad no_grad;
+  std::vector<std::uint8_t> has_past;
+  for (const Entry& entry : entries_)
+    has_past.push_back(entry.has_past ? 1 : 0);
+  const Dims count = all_.amax.shape();
+  return {raw::Clone(raw::Reshape(raw::Narrow(raw::To(all_.scales, Device()), 1, 1, 1), count)),
+          raw::Clone(raw::To(all_.amax, Device())), raw::Clone(raw::To(all_.history, Device())),
+          Tensor::FromVector(has_past, count)};
+}
+
+void Fp8Scales::LoadState(const Fp8ScalesState& state) {
+  const Dims count = all_.amax.shape();
+  if (state.scale.shape() != count || state.amax.shape() != count ||
+      state.history.shape() != all_.history.shape() || state.has_past.shape() != count) {
+    throw Error("Fp8Scales: expected a state of as many tensors as there are scales, " +
+                count.ToString() + ", found " + state.scale.shape().ToString());
+  }
+  const NoGrad no_grad;
+  std::vector<float> scales;
+  for (const float scale : state.scale.ToVector<float>())
+    scales.insert(scales.end(), {1 / scale, scale});
+  CopyInPlace(all_.scales, Tensor::FromVector(scales, all_.scales.shape()));
+  CopyInPlace(all_.amax, state.amax);
+  CopyInPlace(all_.history, state.history);
+  const std::vector<std::uint8_t> has_past = state.has_past.ToVector<std::uint8_t>();
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    entries_[i].has_past = has_past[i] != 0;
   ++num_updates_;
 }
 

@@ -34,6 +34,14 @@ struct Fp8Wanted {
   Tensor column_sums = {};
 };
 
+/// What the scales of some tensors have come from, for checkpoints.
+struct Fp8ScalesState {
+  Tensor scale;     ///< [T] float32: what numbers are multiplied by, powers of two
+  Tensor amax;      ///< [T] float32: largest magnitudes since the last Update
+  Tensor history;   ///< [T, Fp8Scales::kHistoryLength] float32: those of earlier steps
+  Tensor has_past;  ///< [T] uint8, 0 or 1: whether the tensor was ever recorded
+};
+
 /// The scales of the tensors that a model quantises, on one device. A scale follows the largest
 /// magnitude that its tensor had in the last steps; a tensor without a past is measured first.
 /// Nothing waits for the device.
@@ -52,8 +60,13 @@ class INFINI_TRAIN_API Fp8Scales {
 
   /// Ends a step, after its last backward pass: scales follow what was recorded.
   void Update();
-  /// Number of calls of Update.
+  /// Number of calls of Update and LoadState.
   std::uint64_t num_updates() const { return num_updates_; }
+
+  /// On the CPU. Waits for the device.
+  Fp8ScalesState State() const;
+  /// Goes on where `state` was taken. Throws Error unless it is of as many tensors.
+  void LoadState(const Fp8ScalesState& state);
 
  private:
   /// What belongs to some of the tensors.

@@ -135,6 +135,10 @@ std::uint64_t Unsigned(const nlohmann::json& json, const char* field, const std:
 
 }  // namespace
 
+fs::path Fp8StatePath(const fs::path& folder) {
+  return folder / "training" / "fp8.safetensors";
+}
+
 void SaveTrainingState(const TrainingState& state, const fs::path& folder) {
   const fs::path training = folder / "training";
   std::error_code error;
@@ -143,10 +147,12 @@ void SaveTrainingState(const TrainingState& state, const fs::path& folder) {
   if (!state.optimizer.empty()) {
     WriteSafetensors(training / "optimizer.safetensors", state.optimizer_state);
   }
+  if (!state.fp8_state.empty()) WriteSafetensors(Fp8StatePath(folder), state.fp8_state);
   nlohmann::ordered_json json;
   json["version"] = kFormatVersion;
   json["step"] = state.step;
   json["optimizer"] = state.optimizer;
+  if (!state.fp8_state.empty()) json["fp8"] = true;
   json["random"]["seed"] = state.random.seed;
   json["random"]["offset"] = state.random.offset;
   json["data"] =
@@ -158,6 +164,7 @@ void SaveTrainingState(const TrainingState& state, const fs::path& folder) {
 TrainingState LoadTrainingState(const fs::path& folder) {
   const std::string path = (folder / "training" / "state.json").string();
   TrainingState state;
+  bool has_fp8_state = false;
   const nlohmann::json json = ParseJson(ReadFile(path), path);
   try {
     if (const std::uint64_t version = Unsigned(json, "version", path); version != kFormatVersion) {
@@ -169,18 +176,23 @@ TrainingState LoadTrainingState(const fs::path& folder) {
     }
     state.step = static_cast<std::int64_t>(step);
     state.optimizer = json.at("optimizer").get<std::string>();
+    has_fp8_state = json.value("fp8", false);
     state.random.seed = Unsigned(json.at("random"), "seed", path);
     state.random.offset = Unsigned(json.at("random"), "offset", path);
     if (!json.at("data").is_null()) state.data_state = json.at("data").dump();
   } catch (const nlohmann::json::exception& error) {
     throw Error(fmt::format("{}: {}", path, error.what()));
   }
-  if (!state.optimizer.empty()) {
-    const SafetensorsFile file(folder / "training" / "optimizer.safetensors");
-    for (const std::string& name : file.Names()) {
-      state.optimizer_state.emplace_back(name, file.Load(name));
-    }
-  }
+  const auto load = [](const fs::path& file_path) {
+    const SafetensorsFile file(file_path);
+    std::vector<std::pair<std::string, Tensor>> tensors;
+    for (const std::string& name : file.Names())
+      tensors.emplace_back(name, file.Load(name));
+    return tensors;
+  };
+  if (!state.optimizer.empty())
+    state.optimizer_state = load(folder / "training" / "optimizer.safetensors");
+  if (has_fp8_state) state.fp8_state = load(Fp8StatePath(folder));
   return state;
 }
 

@@ -23,12 +23,18 @@ struct TrainingState {
   std::int64_t step = 0;
   std::string optimizer;  ///< name
   std::vector<std::pair<std::string, Tensor>> optimizer_state;
+  /// Transformer::Fp8State; empty where nothing was computed in FP8.
+  std::vector<std::pair<std::string, Tensor>> fp8_state = {};
   Generator::State random;
   /// State of the data loader, as it writes it (JSON text).
   std::string data_state;
 };
 
-/// Writes `folder/training/`: optimizer.safetensors and state.json, each atomically.
+/// The file of TrainingState::fp8_state in a checkpoint's folder.
+INFINI_TRAIN_API std::filesystem::path Fp8StatePath(const std::filesystem::path& folder);
+
+/// Writes `folder/training/`: optimizer.safetensors and fp8.safetensors, where the state has them,
+/// and state.json, each atomically.
 INFINI_TRAIN_API void SaveTrainingState(const TrainingState& state,
                                         const std::filesystem::path& folder);
 

@@ -137,9 +137,17 @@ class INFINI_TRAIN_API Transformer : public Module {
 
   /// Ends a step of training in FP8: the scales of what the linear layers of the blocks quantise
   /// follow what this step's passes recorded. Call it after the last backward pass of a step.
-  /// Without a forward pass under MatmulPrecision::kFp8 it does nothing. The scales are no part of
-  /// the state dict: a model that goes on from a checkpoint measures its tensors in its first step.
+  /// Without a forward pass under MatmulPrecision::kFp8 it does nothing.
   void UpdateFp8Scales();
+
+  /// The scales of FP8, which are no part of the state dict; empty where there are none. For each
+  /// linear layer of the blocks the tensors of Fp8ScalesState by name ("h.0.attn.c_attn.scale"),
+  /// with T = 3 for its input, its weight and its output's gradient; on the CPU.
+  NamedTensors Fp8State();
+  /// Goes on where `state` was taken, between steps; does nothing unless the model computes in
+  /// FP8 now. Without it a model measures its tensors in its first step. Throws Error that lists
+  /// every missing, unexpected and unfit tensor, before anything is written.
+  void LoadFp8State(const NamedTensors& state);
 
  protected:
   Tensor Forward(const Tensor& ids, const ForwardContext& context) override;
@@ -162,6 +170,7 @@ class INFINI_TRAIN_API Transformer : public Module {
   std::shared_ptr<Norm> ln_f_;
   std::shared_ptr<Linear> lm_head_;
   std::shared_ptr<Fp8Scales> fp8_scales_;
+  std::vector<std::string> fp8_linears_;  ///< their names
 };
 
 }  // namespace infini_train::nn

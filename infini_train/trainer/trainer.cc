@@ -47,6 +47,7 @@ class Trainer {
  private:
   void LoadData(std::int64_t vocab_size);
   void Resume(const std::filesystem::path& folder);
+  void LoadFp8Scales(const checkpoint::TrainingState& state, const std::filesystem::path& folder);
   /// `step` is counted from 1.
   StepResult TrainStep(std::int64_t step, double learning_rate);
   [[noreturn]] void ReportNonFinite(std::int64_t step, double loss,
@@ -198,10 +199,27 @@ void Trainer::Resume(const std::filesystem::path& folder) {
     }
     optimizer_->LoadStateDict(state.optimizer_state, state.step);
   }
+  LoadFp8Scales(state, folder);
   loader_->LoadState(state.data_state);
   DefaultGenerator().set_state(state.random);
   first_step_ = state.step;
   progress_.Line(fmt::format("resumed from {} after step {}", folder.string(), state.step));
+}
+
+/// Without them the first step measures what it quantises. Other runs have no use for them.
+void Trainer::LoadFp8Scales(const checkpoint::TrainingState& state,
+                            const std::filesystem::path& folder) {
+  if (GetMatmulPrecision() != MatmulPrecision::kFp8) return;
+  if (state.fp8_state.empty()) {
+    progress_.Line(fmt::format("{}: holds no scales of FP8: the first step measures its tensors",
+                               folder.string()));
+    return;
+  }
+  try {
+    model_.module->LoadFp8State(state.fp8_state);
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}", checkpoint::Fp8StatePath(folder).string(), error.what()));
+  }
 }
 
 std::vector<TokenBatch> Trainer::NextBatches() {
@@ -274,6 +292,7 @@ void Trainer::Save(std::int64_t step) {
       state.optimizer = optimizer_->name();
       state.optimizer_state = optimizer_->StateDict();
     }
+    state.fp8_state = model_.module->Fp8State();
     state.random = DefaultGenerator().state();
     state.data_state = loader_->State();
     checkpoint::SaveTrainingState(state, target);

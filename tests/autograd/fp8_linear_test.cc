@@ -288,6 +288,32 @@ TEST_P(Fp8LinearTest, EvaluationQuantizesAWeightOnceAndAgainWhenItChanges) {
   EXPECT_NE(quantized().codes.ToVector<std::uint8_t>(), first.codes.ToVector<std::uint8_t>());
 }
 
+TEST_P(Fp8LinearTest, GoesOnFromAState) {
+  const Leaves leaves(device(), DataType::kFloat32, 16, 32, 48, 16);
+  const States straight = MakeStates(device()), resumed = MakeStates(device());
+  const auto step = [&](const States& states, double factor) {
+    const Tensor y = Fp8Linear(leaves.x * factor, leaves.fc_weight, leaves.fc_bias, states.first);
+    Backward(Sum(y));
+    states.scales->Update();
+    return y.Detach();
+  };
+  for (const double factor : {1.0, 100.0, 10.0})
+    step(straight, factor);
+  // What it had before does not count.
+  step(resumed, 1e-3);
+  const Fp8ScalesState state = straight.scales->State();
+  resumed.scales->LoadState(state);
+  EXPECT_EQ(state.has_past.ToVector<std::uint8_t>(), (std::vector<std::uint8_t>{1, 1, 1, 0, 0, 0}));
+  for (int i = 0; i < 20; ++i)
+    ExpectSameBits(step(straight, 1.0 + i), step(resumed, 1.0 + i));
+  const Fp8ScalesState expected = straight.scales->State(), found = resumed.scales->State();
+  ExpectSameBits(found.scale, expected.scale);
+  ExpectSameBits(found.history, expected.history);
+  ExpectSameBits(found.amax, expected.amax);
+  EXPECT_NE(state.scale.ToVector<float>(), expected.scale.ToVector<float>());
+  EXPECT_THROW(Fp8Scales({Fp8Format::kE4M3}, device()).LoadState(state), Error);
+}
+
 TEST_P(Fp8LinearTest, RecomputedActivationsAreTheSame) {
   const auto run = [&](bool recompute) {
     const Leaves leaves(device(), DataType::kFloat32, 16, 32, 48, 32);

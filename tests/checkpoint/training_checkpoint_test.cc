@@ -85,6 +85,28 @@ TEST(TrainingState, MayLeaveOptimizerAndDataOut) {
   EXPECT_EQ(loaded.data_state, "");
 }
 
+TEST(TrainingState, KeepsTheScalesOfFp8InAFileOfTheirOwn) {
+  const TemporaryFolder folder;
+  TrainingState state;
+  state.fp8_state = {
+      {"h.0.attn.c_attn.scale", Tensor::FromVector(std::vector<float>{0.5F, 0x1p-100F, 4.0F}, {3})},
+      {"h.0.attn.c_attn.has_past", Tensor::FromVector(std::vector<std::uint8_t>{1, 0, 1}, {3})}};
+  SaveTrainingState(state, folder.path());
+  EXPECT_TRUE(fs::exists(Fp8StatePath(folder.path())));
+  EXPECT_THAT(ReadFile(folder / "training/state.json"), HasSubstr("\"fp8\": true"));
+  const TrainingState loaded = LoadTrainingState(folder.path());
+  ASSERT_EQ(loaded.fp8_state.size(), 2u);
+  for (const auto& [name, tensor] : loaded.fp8_state) {
+    const Tensor& expected = state.fp8_state[name.ends_with("scale") ? 0 : 1].second;
+    EXPECT_EQ(tensor.dtype(), expected.dtype()) << name;
+    EXPECT_EQ(BytesOf(tensor), BytesOf(expected)) << name;
+  }
+  // A file that a state does not speak of is none of its own.
+  state.fp8_state.clear();
+  SaveTrainingState(state, folder.path());
+  EXPECT_TRUE(LoadTrainingState(folder.path()).fp8_state.empty());
+}
+
 TEST(TrainingState, RefusesDataStateThatIsNotJson) {
   const TemporaryFolder folder;
   TrainingState state;
@@ -128,6 +150,8 @@ TEST(TrainingState, RefusesBadFiles) {
       {R"({"version":1,"step":1,"optimizer":"","random":{"seed":1},"data":null})", "offset"},
       {R"({"version":1,"step":1,"optimizer":"","random":3,"data":null})", "state.json"},
       {R"({"version":1,"step":1,"optimizer":"","random":{"seed":1,"offset":2}})", "data"},
+      {R"({"version":1,"step":1,"fp8":true,)" + tail, "fp8.safetensors"},
+      {R"({"version":1,"step":1,"fp8":3,)" + tail, "state.json"},
       {R"({"version":1,"step":1,"optimizer":"adamw","random":{"seed":1,"offset":2},"data":null})",
        "optimizer.safetensors"},
   };

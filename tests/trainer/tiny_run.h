@@ -113,6 +113,7 @@ inline Outcome RunTrain(const TrainOptions& options) {
 
 inline constexpr char kWeights[] = "/model.safetensors";
 inline constexpr char kOptimizer[] = "/training/optimizer.safetensors";
+inline constexpr char kFp8Scales[] = "/training/fp8.safetensors";
 inline constexpr char kState[] = "/training/state.json";
 
 inline std::string Checkpoint(const std::string& root, int step) {

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/error.h"
 #include "tests/core/child_process.h"
 #include "tests/trainer/tiny_run.h"
@@ -93,6 +95,80 @@ TEST(Train, ParametersInBfloat16NeedAutocast) {
   EXPECT_ERROR(RunTrain(options), "param_dtype: bfloat16 needs --dtype bfloat16, got float32");
   options.param_dtype = "float16";
   EXPECT_ERROR(RunTrain(options), "param_dtype: expected float32 or bfloat16, got float16");
+}
+
+TEST(Resume, ScalesOfFp8AreUsedWhereThereIsUseForThem) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.dtype = "bfloat16";
+  options.matmul_precision = "fp8";
+  options.save = run / "fp8";
+  RunTrain(options);
+  const std::string with_scales = Checkpoint(options.save, 4);
+  EXPECT_TRUE(std::filesystem::exists(with_scales + kFp8Scales));
+  options.matmul_precision = "fp32";
+  options.save = run / "bfloat16";
+  RunTrain(options);
+  const std::string without_scales = Checkpoint(options.save, 4);
+  EXPECT_FALSE(std::filesystem::exists(without_scales + kFp8Scales));
+
+  options.num_iteration = 6;
+  options.save.clear();
+  options.load = with_scales;
+  EXPECT_THAT(RunTrain(options).output, AllOf(HasSubstr("step    6/6"), Not(HasSubstr("FP8"))));
+  options.matmul_precision = "fp8";
+  EXPECT_THAT(RunTrain(options).output, AllOf(HasSubstr("step    6/6"), Not(HasSubstr("FP8"))));
+  options.load = without_scales;
+  EXPECT_THAT(RunTrain(options).output,
+              AllOf(HasSubstr("step    6/6"),
+                    HasSubstr(without_scales + ": holds no scales of FP8: the first step measures "
+                                               "its tensors\n")));
+}
+
+TEST(Resume, RefusesScalesOfFp8ThatDoNotFit) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.dtype = "bfloat16";
+  options.matmul_precision = "fp8";
+  options.save = run / "out";
+  RunTrain(options);
+  options.num_iteration = 6;
+  options.load = options.save;
+  const std::string file = Checkpoint(options.save, 4) + kFp8Scales;
+  std::vector<std::pair<std::string, Tensor>> scales;
+  {
+    const checkpoint::SafetensorsFile written(file);
+    for (const std::string& name : written.Names())
+      scales.emplace_back(name, written.Load(name));
+  }
+  const auto expect_refused = [&](const std::string& name, const Tensor& tensor,
+                                  const std::string& message) {
+    auto changed = scales;
+    for (auto& [other, value] : changed)
+      if (other == name) value = tensor;
+    std::erase_if(changed, [](const auto& entry) { return !entry.second.defined(); });
+    if (name == "extra") changed.emplace_back(name, tensor);
+    checkpoint::WriteSafetensors(file, changed);
+    EXPECT_ERROR(RunTrain(options), file + ": FP8 scales do not fit: " + message);
+  };
+  const std::string name = "h.1.mlp.c_fc.";
+  const auto floats = [](const std::vector<float>& values) {
+    return Tensor::FromVector(values, {static_cast<std::int64_t>(values.size())});
+  };
+  expect_refused(name + "scale", floats({1, 1}),
+                 name + "scale: expected float32 [3], found float32 [2]");
+  expect_refused(name + "history", floats({1, 1, 1}), name + "history: expected float32 [3, 16]");
+  expect_refused(name + "scale", floats({1, 3, 1}), name + "scale: expected powers of two");
+  expect_refused(name + "scale", floats({1, INFINITY, 1}), name + "scale: expected powers of two");
+  expect_refused(name + "amax", floats({0, -1, 0}), name + "amax: expected finite numbers of 0");
+  expect_refused(name + "has_past", Tensor::FromVector(std::vector<std::uint8_t>{1, 2, 1}, {3}),
+                 name + "has_past: expected 0 or 1, found 2");
+  expect_refused(name + "has_past", Tensor(), name + "has_past is missing");
+  expect_refused("extra", floats({0}), "extra is unexpected");
+  std::filesystem::remove(file);
+  EXPECT_ERROR(RunTrain(options), file);
+  checkpoint::WriteSafetensors(file, scales);
+  EXPECT_THAT(RunTrain(options).output, HasSubstr("step    6/6"));
 }
 
 TEST(Resume, WithoutOptimizerStateIsAskedFor) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -146,6 +147,30 @@ TEST_P(TrainingTest, AResumedRunEqualsOneWithoutABreak) {
     ExpectSameCheckpoint(Checkpoint(run_ / "straight", kSteps),
                          Checkpoint(run_ / "resumed", kSteps));
     EXPECT_EQ(ReadMetrics(run_ / "straight.jsonl"), ReadMetrics(run_ / "resumed.jsonl")) << dtype;
+  }
+}
+
+TEST_P(TrainingTest, AResumedRunInFp8EqualsOneWithoutABreak) {
+  for (const char* param_dtype : {"float32", "bfloat16"}) {
+    TrainOptions options = Options("straight");
+    options.dtype = "bfloat16";
+    options.param_dtype = param_dtype;
+    options.matmul_precision = "fp8";
+    RunTrain(options);
+    options.save = run_ / "resumed";
+    options.metrics_file = run_ / "resumed.jsonl";
+    options.num_iteration = kSteps / 2;
+    RunTrain(options);
+    options.num_iteration = kSteps;
+    options.load = options.save;
+    RunTrain(options);
+    const std::string a = Checkpoint(run_ / "straight", kSteps);
+    const std::string b = Checkpoint(run_ / "resumed", kSteps);
+    ExpectSameCheckpoint(a, b);
+    EXPECT_EQ(ReadText(a + kFp8Scales), ReadText(b + kFp8Scales));
+    EXPECT_EQ(ReadMetrics(run_ / "straight.jsonl"), ReadMetrics(run_ / "resumed.jsonl"));
+    std::filesystem::remove_all(run_ / "resumed");
+    std::filesystem::remove(run_ / "resumed.jsonl");
   }
 }
 
