@@ -104,14 +104,21 @@ template <int kWords>
 struct ColumnPlaces {
   static_assert((kWords == 16 || kWords == 32) && kLanesAcross == 16);
 
-  SIMT_DEVICE static int OfWord(int column, int word) {
-    return OfWords(column, word) + ((word & 3) ^ (IsSwapped(column) ? 2 : 0));
+  /// Of a word of the column `column` among those of the lanes `across`.
+  SIMT_DEVICE static int OfWord(int across, int column, int word) {
+    const int low = (word & 3) ^ (across & 8) / 4;
+    if constexpr (kWords == 32) {
+      return (across * kLaneColumns + column) * kWords + ((word >> 2) ^ (across & 7)) * 4 + low;
+    } else {
+      // Neighbouring columns change places.
+      const int odd = across & 1;
+      return (across * kLaneColumns + column + (column % 2 == 0 ? odd : -odd)) * kWords +
+             ((word >> 2) ^ (across >> 1 & 3)) * 4 + low;
+    }
   }
   /// Of the four words from word on; where IsSwapped, the third and fourth come first.
   SIMT_DEVICE static int OfWords(int column, int word) {
-    const int across = column / kLaneColumns;
-    if constexpr (kWords == 32) return column * kWords + ((word >> 2) ^ (across & 7)) * 4;
-    return (column ^ (across & 1)) * kWords + ((word >> 2) ^ (across >> 1 & 3)) * 4;
+    return OfWord(column / kLaneColumns, column % kLaneColumns, word) & ~3;
   }
   SIMT_DEVICE static bool IsSwapped(int column) { return (column / kLaneColumns & 8) != 0; }
 };
@@ -226,8 +233,7 @@ SIMT_KERNEL SIMT_RESIDENT(kLanes, kLanes == 512 || kInputs == 2 ? 2 : 3) void Qu
           TransposeBytes(packed[w]);
           SIMT_UNROLL
           for (int c = 0; c < 4; ++c) {
-            words[half * kTileWords + Places::OfWord(across * kLaneColumns + 4 * w + c, down)] =
-                packed[w][c];
+            words[half * kTileWords + Places::OfWord(across, 4 * w + c, down)] = packed[w][c];
           }
         }
         SyncBlock();
