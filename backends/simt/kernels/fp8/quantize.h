@@ -28,7 +28,7 @@ inline constexpr int kTileRows = kLanes / kLanesAcross* kLaneRows;
 // A block goes down over the tiles of a part of the rows. As many blocks as keep a large device
 // busy, and few enough that their maxima do not queue; a number of the problem, as the order of the
 // columns' sums is.
-inline constexpr std::int64_t kQuantizeBlocks = 2048;
+inline constexpr std::int64_t kQuantizeBlocks = 1536;
 inline constexpr std::int64_t kMaxPartTiles = 16;
 
 template <typename T>
