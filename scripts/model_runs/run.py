@@ -320,8 +320,14 @@ def parse_options():
     return parser.parse_args()
 
 
+def interrupt(signal_number, frame):
+    """So that a program that is running ends too, and checkpoints are deleted."""
+    raise KeyboardInterrupt
+
+
 def main():
     options = parse_options()
+    signal.signal(signal.SIGTERM, interrupt)
     build = programs.Build(options.build_dir.resolve() / "bin")
     log_dir = options.log_dir.resolve()
     checkpoints = (options.checkpoint_dir or log_dir).resolve() / "model_run_checkpoints"

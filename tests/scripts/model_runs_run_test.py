@@ -5,10 +5,12 @@ a few cases of the repository's matrix run with the real ones.
 """
 
 import json
+import os
 import shlex
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -51,10 +53,11 @@ Parallelism:
 
 PROGRAM = """\
 #!{python}
-import json, pathlib, subprocess, sys, time
+import json, os, pathlib, subprocess, sys, time
 here = pathlib.Path(__file__).parent
 with open(here / "calls", "a") as calls:
     print(json.dumps([pathlib.Path(__file__).name, *sys.argv[1:]]), file=calls)
+(here / "pid").write_text(str(os.getpid()))
 if sys.argv[1].startswith("--nproc"):
     sys.exit(subprocess.run(sys.argv[2:]).returncode)
 elif sys.argv[1] == "--help":
@@ -266,6 +269,21 @@ class FakeProgramsTest(RunnerTest):
             args={"fault": "slow"},
             options=["--timeout", "1.5"],
         )
+
+    def test_who_ends_the_runner_ends_the_case(self):
+        slow = self.file("slow.json", {"groups": {"checkpoint": {"cases": {"whole": {"args": {"fault": "slow"}}}}}})
+        options = ["--matrix", self.matrix, "--override", slow, "--build-dir", self.bin.parent, "--log-dir", self.logs]
+        command = [sys.executable, FOLDER / "run.py", *options, "--device", "cpu", "--only", "checkpoint"]
+        runner = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        log = self.logs / "checkpoint" / "gpt2_whole.log"
+        while runner.poll() is None and not (log.exists() and "step 1" in log.read_text()):
+            time.sleep(0.05)
+        runner.terminate()
+        _, message = runner.communicate()
+        self.assertEqual((runner.returncode, message), (130, "run.py: interrupted\n"))
+        self.assertFalse((self.logs / "model_run_checkpoints" / "checkpoint").exists())
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int((self.bin / "pid").read_text()), 0)
 
     def test_a_case_unlike_the_one_that_it_matches_fails(self):
         only = ["basic/1", "basic/1_bfloat16", "basic/2"]
