@@ -38,7 +38,8 @@ BACKENDS = (
 )
 
 # Functions that a backend has beyond CUDA's names; they are reached through its Runtime<> only.
-EXTENSIONS = {"cpu": {"LaunchKernel"}}
+MAPPED_MEMORY = {"MemAddressFree", "MemAddressReserve", "MemGetAllocationGranularity", "MemMap", "MemUnmap"}
+EXTENSIONS = {"cpu": {"LaunchKernel"} | MAPPED_MEMORY, "nvidia": {"IsInUse"} | MAPPED_MEMORY}
 
 API = (
     Group(

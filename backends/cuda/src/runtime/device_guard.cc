@@ -4,16 +4,13 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include "backends/runtime/runtime_device_guard.h"
-#include "common/primary_context.h"
 
 namespace infini_train::cuda {
 namespace {
 
-struct CudaRuntime : ::infini::rt::runtime::Runtime<::infini::rt::Device::Type::kNvidia> {
-  static bool IsInUse(int device) { return HasPrimaryContext(device); }
-};
+using Runtime = ::infini::rt::runtime::Runtime<::infini::rt::Device::Type::kNvidia>;
 
-class DeviceGuard final : public backend::RuntimeDeviceGuard<CudaRuntime> {
+class DeviceGuard final : public backend::RuntimeDeviceGuard<Runtime> {
  public:
   void PushProfilerRange(const char* name) override { nvtxRangePushA(name); }
   void PopProfilerRange() noexcept override { nvtxRangePop(); }

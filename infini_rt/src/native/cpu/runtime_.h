@@ -86,6 +86,18 @@ struct Runtime<Device::Type::kCpu> {
   /// to 16 bytes for the kernel; up to 48 bytes the copy costs no allocation.
   INFINI_RT_API static Error LaunchKernel(KernelFunction function, const void* args,
                                           std::size_t args_size, Stream stream);
+
+  /// Device memory in pieces, as CUDA's driver has it: addresses of the current device are
+  /// reserved, and memory is put behind multiples of the granularity and taken away again, counted
+  /// against the range's device. `MemUnmap` may take a part of what one `MemMap` put there, or of
+  /// several; work that uses it must be done. `kErrorMemoryAllocation` leaves everything as it was,
+  /// and so does `kErrorInvalidValue`: for pieces of no range, or a part with and a part without
+  /// memory. A range goes as a whole, when it has none.
+  INFINI_RT_API static Error MemGetAllocationGranularity(std::size_t* granularity);
+  INFINI_RT_API static Error MemAddressReserve(void** ptr, std::size_t size);
+  INFINI_RT_API static Error MemAddressFree(void* ptr, std::size_t size);
+  INFINI_RT_API static Error MemMap(void* ptr, std::size_t size);
+  INFINI_RT_API static Error MemUnmap(void* ptr, std::size_t size);
 };
 
 }  // namespace infini::rt::runtime

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <infini/rt/device.h>
+#include <infini/rt/export.h>
 #include <infini/rt/handles.h>
 #include <infini/rt/last_error.h>
 #include <infini/rt/runtime.h>
@@ -31,6 +32,20 @@ struct Runtime<Device::Type::kNvidia> {
     return Run(
         [&] { return cudaGraphInstantiateWithFlags(Native(graph_exec), Native(graph), flags); });
   }
+
+  /// Whether the process uses a device already. Making another one current would set it up, with
+  /// hundreds of megabytes of its memory.
+  INFINI_RT_API static bool IsInUse(int device);
+
+  /// Memory of the current device in pieces, by the driver's virtual memory management: as
+  /// `Runtime<Device::Type::kCpu>` has it, but that what is wrong is the driver's to find. Every
+  /// device that reaches another's memory reaches this as well. `kErrorNotSupported`, or a
+  /// granularity of 0: the device has none.
+  INFINI_RT_API static Error MemGetAllocationGranularity(std::size_t* granularity);
+  INFINI_RT_API static Error MemAddressReserve(void** ptr, std::size_t size);
+  INFINI_RT_API static Error MemAddressFree(void* ptr, std::size_t size);
+  INFINI_RT_API static Error MemMap(void* ptr, std::size_t size);
+  INFINI_RT_API static Error MemUnmap(void* ptr, std::size_t size);
 
   static Error GetLastError() {
     return static_cast<Error>(cudaGetLastError());

@@ -27,6 +27,11 @@ std::optional<Allocation> Exactly(const void* ptr) {
   return entry;
 }
 
+// Whether `Free` and `FreeAsync` are for it.
+bool IsFreed(const std::optional<Allocation>& entry) {
+  return entry && entry->kind != MemoryKind::kPinned && entry->kind != MemoryKind::kMapped;
+}
+
 void ReturnToPool(const Allocation& entry, cpu::Stream* stream, std::uint64_t position) {
   cpu::MemoryPool::Block block{reinterpret_cast<void*>(entry.base), entry.pool_capacity};
   entry.device->pool().Free(block, entry.size, stream, position);
@@ -73,7 +78,7 @@ Error Cpu::Free(void* ptr) {
     Error error = cpu::CheckUnsafeCall();
     if (error != kSuccess) return error;
     auto entry = Exactly(ptr);
-    if (!entry || entry->kind == MemoryKind::kPinned) return kErrorInvalidValue;
+    if (!IsFreed(entry)) return kErrorInvalidValue;
     if (entry->kind == MemoryKind::kGraph) return EndGraphLifetime(*entry);
     // Queued work may still use the memory: like CUDA, a free of plain device memory waits for it.
     if (entry->kind == MemoryKind::kDevice) entry->device->Synchronize(/*blocking_only=*/false);
@@ -164,7 +169,7 @@ Error Cpu::FreeAsync(void* ptr, Stream stream) {
       return cpu::FreeInCapture(*target, ptr);
     }
     auto entry = Exactly(ptr);
-    if (!entry || entry->kind == MemoryKind::kPinned) return kErrorInvalidValue;
+    if (!IsFreed(entry)) return kErrorInvalidValue;
     if (entry->kind == MemoryKind::kGraph) return EndGraphLifetime(*entry);
     auto removed = Context::Get().allocations().Remove(ptr);
     if (!removed) return kErrorInvalidValue;

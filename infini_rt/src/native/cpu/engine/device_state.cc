@@ -45,19 +45,24 @@ bool DeviceState::Idle(bool blocking_only) {
   return idle;
 }
 
-void* DeviceState::Allocate(std::size_t size) {
+bool DeviceState::Charge(std::size_t size) {
   std::size_t used = used_.load(std::memory_order_relaxed);
   do {
-    if (size > total_memory_ - used) return nullptr;
+    if (size > total_memory_ - used) return false;
   } while (!used_.compare_exchange_weak(used, used + size, std::memory_order_relaxed));
+  return true;
+}
+
+void* DeviceState::Allocate(std::size_t size) {
+  if (!Charge(size)) return nullptr;
   void* ptr = AllocateAligned(size);
-  if (ptr == nullptr) used_.fetch_sub(size, std::memory_order_relaxed);
+  if (ptr == nullptr) Discharge(size);
   return ptr;
 }
 
 void DeviceState::Deallocate(void* ptr, std::size_t size) {
   std::free(ptr);
-  used_.fetch_sub(size, std::memory_order_relaxed);
+  Discharge(size);
 }
 
 }  // namespace infini::rt::cpu

@@ -48,6 +48,9 @@ class DeviceState {
   /// Memory of this device, aligned to 256 bytes, or null if it or the system is exhausted.
   void* Allocate(std::size_t size);
   void Deallocate(void* ptr, std::size_t size);
+  /// Counts memory that comes from elsewhere; false if there is not as much left.
+  bool Charge(std::size_t size);
+  void Discharge(std::size_t size) { used_.fetch_sub(size, std::memory_order_relaxed); }
 
   /// Captures that blocking streams of this device take part in; guarded as in `capture.h`, may be
   /// read without the lock.

@@ -15,7 +15,7 @@ struct GraphAllocation;
 /// `std::free`.
 void* AllocateAligned(std::size_t size);
 
-enum class MemoryKind : std::uint8_t { kDevice, kPool, kGraph, kPinned };
+enum class MemoryKind : std::uint8_t { kDevice, kPool, kGraph, kMapped, kPinned };
 
 struct Allocation {
   std::uintptr_t base = 0;
