@@ -36,6 +36,17 @@ concept KnowsDevicesInUse = requires(int device) {
   { Runtime::IsInUse(device) } -> std::same_as<bool>;
 };
 
+/// A runtime that maps memory into reserved addresses of the current device, as DeviceGuardImpl
+/// asks; a granularity of 0, or an error, says that the device does not.
+template <typename Runtime>
+concept MapsMemory = requires(void* pointer, void** result, std::size_t bytes) {
+  { Runtime::MemGetAllocationGranularity(&bytes) } -> std::same_as<rt::Error>;
+  { Runtime::MemAddressReserve(result, bytes) } -> std::same_as<rt::Error>;
+  { Runtime::MemAddressFree(pointer, bytes) } -> std::same_as<rt::Error>;
+  { Runtime::MemMap(pointer, bytes) } -> std::same_as<rt::Error>;
+  { Runtime::MemUnmap(pointer, bytes) } -> std::same_as<rt::Error>;
+};
+
 /// Forgets the last error of the calling thread, so that no later call is blamed for it. A failed
 /// device stays failed.
 template <typename Runtime>
@@ -152,6 +163,47 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
 
   void FreeHost(void* pointer) noexcept override {
     if (Runtime::FreeHost(pointer) != rt::kSuccess) ForgetLastError<Runtime>();
+  }
+
+  std::size_t MappingGranularity() const override {
+    std::size_t granularity = 0;
+    if constexpr (MapsMemory<Runtime>) {
+      UseDevice();
+      if (Runtime::MemGetAllocationGranularity(&granularity) == rt::kSuccess) return granularity;
+      ForgetLastError<Runtime>();
+    }
+    return 0;
+  }
+
+  void* ReserveAddresses(std::size_t bytes) override {
+    void* pointer = nullptr;
+    if constexpr (MapsMemory<Runtime>) {
+      UseDevice();
+      if (Runtime::MemAddressReserve(&pointer, bytes) == rt::kSuccess) return pointer;
+      ForgetLastError<Runtime>();
+    }
+    return nullptr;
+  }
+
+  void ReleaseAddresses(void* pointer, std::size_t bytes) noexcept override {
+    if constexpr (MapsMemory<Runtime>) {
+      if (Runtime::MemAddressFree(pointer, bytes) != rt::kSuccess) ForgetLastError<Runtime>();
+    }
+  }
+
+  bool MapMemory(void* pointer, std::size_t bytes) override {
+    if constexpr (MapsMemory<Runtime>) {
+      UseDevice();
+      return CheckAllocation(Runtime::MemMap(pointer, bytes), "MemMap");
+    } else {
+      return DeviceGuardImpl::MapMemory(pointer, bytes);
+    }
+  }
+
+  void UnmapMemory(void* pointer, std::size_t bytes) noexcept override {
+    if constexpr (MapsMemory<Runtime>) {
+      if (Runtime::MemUnmap(pointer, bytes) != rt::kSuccess) ForgetLastError<Runtime>();
+    }
   }
 
   StreamHandle CreateStream(int priority) override {

@@ -391,6 +391,39 @@ TEST_F(RuntimeDeviceGuardTest, OutOfMemoryIsNull) {
                HasSubstr("rt:0"));
 }
 
+TEST_F(RuntimeDeviceGuardTest, MapsMemoryWhereTheRuntimeDoes) {
+  const std::size_t piece = guard().MappingGranularity();
+  ASSERT_GT(piece, 0u);
+  const std::size_t pieces = guard().Properties(0).total_memory / piece + 1;
+  auto* range = static_cast<std::byte*>(guard().ReserveAddresses(pieces * piece));
+  ASSERT_NE(range, nullptr);
+  EXPECT_FALSE(guard().MapMemory(range, pieces * piece)) << "more than there is";
+  EXPECT_EQ(Cpu::PeekAtLastError(), rt::kSuccess);
+  const std::size_t free_memory = guard().Properties(0).free_memory;
+  ASSERT_TRUE(guard().MapMemory(range + piece, piece));
+  EXPECT_EQ(guard().Properties(0).free_memory, free_memory - piece);
+  EXPECT_ERROR(guard().MapMemory(range + piece, piece),
+               HasSubstr("MemMap failed: kErrorInvalidValue (1), "));
+  guard().UnmapMemory(range + piece, piece);
+  guard().UnmapMemory(range + piece, piece);
+  guard().ReleaseAddresses(range, pieces * piece);
+  guard().ReleaseAddresses(range, pieces * piece);
+  EXPECT_EQ(guard().ReserveAddresses(1), nullptr);
+  EXPECT_EQ(Cpu::PeekAtLastError(), rt::kSuccess);
+  EXPECT_EQ(guard().Properties(0).free_memory, free_memory);
+}
+
+/// A runtime of devices that map nothing, as it finds out when it is asked.
+struct CpuThatMapsNothing : Cpu {
+  static rt::Error MemGetAllocationGranularity(std::size_t*) { return rt::kErrorNotSupported; }
+};
+
+TEST_F(RuntimeDeviceGuardTest, ADeviceThatMapsNothingSaysSo) {
+  RuntimeDeviceGuard<CpuThatMapsNothing> without;
+  EXPECT_EQ(without.MappingGranularity(), 0u);
+  EXPECT_EQ(Cpu::PeekAtLastError(), rt::kSuccess);
+}
+
 TEST_F(RuntimeDeviceGuardTest, CarriesTensorsAndTheirAllocator) {
   const Device second(DeviceType::kPrivateUse1, 1);
   EXPECT_EQ(Device::Parse("rt:1"), second);

@@ -63,6 +63,18 @@ TEST_F(SimMemoryCheckDeathTest, HostCodeThatTouchesDeviceMemoryIsNamed) {
       KilledBySignal(SIGSEGV), message);
 }
 
+TEST_F(SimMemoryCheckDeathTest, MappedMemoryIsClosedToo) {
+  EXPECT_EXIT(
+      {
+        const Tensor tensor = Tensor::Empty({20, 1 << 20}, DataType::kUInt8, kSim);
+        tensor.data<std::uint8_t>()[9 << 20] = 2;
+        std::exit(0);
+      },
+      KilledBySignal(SIGSEGV),
+      "host code touched device memory; copy it to the host first: address 0x[0-9a-f]+, device "
+      "sim:0, byte 1048576 of an allocation of 2097152\n$");
+}
+
 TEST_F(SimMemoryCheckDeathTest, EachDeviceIsNamed) {
   EXPECT_EXIT(
       {
@@ -113,6 +125,22 @@ TEST(SimMemoryCheck, DeviceWorkIsNotDisturbed) {
   std::iota(expected.begin(), expected.end(), 1);
   EXPECT_EQ(moved.ToVector<std::int32_t>(), expected);
   EXPECT_EQ(tensor.ToVector<std::int32_t>(), std::vector<std::int32_t>(1000));
+}
+
+TEST(SimMemoryCheck, MappedMemoryComesAndGoes) {
+  for (int round = 0; round < 20; ++round) {
+    const Tensor kept = Tensor::Empty({9 << 20}, DataType::kUInt8, kSim);
+    {
+      const std::vector<std::uint8_t> bytes(40 << 20, static_cast<std::uint8_t>(round));
+      const Tensor tensor = Tensor::Empty({40 << 20}, DataType::kUInt8, kSim);
+      tensor.CopyFromHost(bytes.data(), bytes.size());
+      EXPECT_EQ(tensor.ToVector<std::uint8_t>(), bytes);
+    }
+    allocator::EmptyCache(kSim);
+    kept.CopyFromHost(std::vector<std::uint8_t>(9 << 20, 3).data(), 9 << 20);
+    EXPECT_EQ(kept.ToVector<std::uint8_t>().back(), 3);
+  }
+  allocator::EmptyCache(kSim);
 }
 
 TEST(SimMemoryCheck, FreedMemoryIsOpenAgain) {

@@ -65,6 +65,26 @@ rt::Error SimRuntime::Free(void* ptr) {
   return Base::Free(block != nullptr ? block : ptr);
 }
 
+rt::Error SimRuntime::MemMap(void* ptr, std::size_t size) {
+  const rt::Error error = Base::MemMap(ptr, size);
+  if (!GetOptions().check_memory || error != rt::kSuccess) return error;
+  int device = 0;
+  std::size_t piece = 0;
+  static_cast<void>(GetDevice(&device));
+  static_cast<void>(MemGetAllocationGranularity(&piece));
+  for (std::size_t offset = 0; offset < size; offset += piece)
+    protection::Close(static_cast<std::byte*>(ptr) + offset, piece, device);
+  return error;
+}
+
+rt::Error SimRuntime::MemUnmap(void* ptr, std::size_t size) {
+  std::size_t piece = 0;
+  static_cast<void>(MemGetAllocationGranularity(&piece));
+  for (std::size_t offset = 0; GetOptions().check_memory && offset < size; offset += piece)
+    protection::Release(static_cast<std::byte*>(ptr) + offset);
+  return Base::MemUnmap(ptr, size);
+}
+
 rt::Error SimRuntime::MemcpyAsync(void* dst, const void* src, std::size_t count,
                                   rt::MemcpyKind kind, rt::Stream stream) {
   return WithOpenMemory(stream, [&] { return Base::MemcpyAsync(dst, src, count, kind, stream); });

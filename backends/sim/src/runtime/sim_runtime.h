@@ -19,6 +19,8 @@ struct SimRuntime : rt::Runtime<::infini::rt::Device::Type::kCpu> {
   static rt::Error GetDeviceProperties(rt::DeviceProp* prop, int device);
   static rt::Error Malloc(void** ptr, std::size_t size);
   static rt::Error Free(void* ptr);
+  static rt::Error MemMap(void* ptr, std::size_t size);
+  static rt::Error MemUnmap(void* ptr, std::size_t size);
   static rt::Error MemcpyAsync(void* dst, const void* src, std::size_t count, rt::MemcpyKind kind,
                                rt::Stream stream);
   static rt::Error MemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device,
