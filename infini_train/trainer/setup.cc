@@ -10,6 +10,7 @@
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/checkpoint/training_checkpoint.h"
+#include "infini_train/core/device/allocator.h"
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/threads.h"
@@ -33,6 +34,8 @@ void ApplyEnvironment() {
   GetFallbackMode();
   if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_DETERMINISTIC")) SetDeterministic(*on);
   if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_PROFILER_RANGES")) SetProfilerRanges(*on);
+  if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_EXPANDABLE_SEGMENTS"))
+    allocator::SetExpandableSegments(*on);
 }
 
 /// The device that the text names.

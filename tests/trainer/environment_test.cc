@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "infini_train/core/device/allocator.h"
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/profiler.h"
@@ -18,22 +19,25 @@ namespace {
 
 using infini_train::testing::InChildProcess;
 
-TEST(Environment, SwitchesDeterminismAndProfilerRanges) {
+TEST(Environment, SwitchesDeterminismProfilerRangesAndExpandableSegments) {
   InChildProcess([] {
     ResolveDevice("cpu");
     EXPECT_TRUE(IsDeterministic());
     EXPECT_FALSE(ProfilerRangesEnabled());
+    EXPECT_TRUE(allocator::ExpandableSegmentsEnabled());
     ::setenv("INFINI_TRAIN_DETERMINISTIC", "0", 1);
     ::setenv("INFINI_TRAIN_PROFILER_RANGES", "1", 1);
+    ::setenv("INFINI_TRAIN_EXPANDABLE_SEGMENTS", "0", 1);
     ResolveDevice("cpu");
     EXPECT_FALSE(IsDeterministic());
     EXPECT_TRUE(ProfilerRangesEnabled());
+    EXPECT_FALSE(allocator::ExpandableSegmentsEnabled());
   });
 }
 
 TEST(Environment, RefusesOtherValuesBeforeAnyWork) {
-  for (const char* name :
-       {"INFINI_TRAIN_DETERMINISTIC", "INFINI_TRAIN_PROFILER_RANGES", "INFINI_TRAIN_FALLBACK"}) {
+  for (const char* name : {"INFINI_TRAIN_DETERMINISTIC", "INFINI_TRAIN_PROFILER_RANGES",
+                           "INFINI_TRAIN_FALLBACK", "INFINI_TRAIN_EXPANDABLE_SEGMENTS"}) {
     InChildProcess([&] {
       ::setenv(name, "maybe", 1);
       EXPECT_ERROR(ResolveDevice("cpu"), std::string(name) + ": expected ");

@@ -23,6 +23,11 @@ struct MemoryStats {
 /// Stream-ordered caching allocator over DeviceGuardImpl::Allocate. A freed block is reused at once
 /// by later work on the stream that allocated it; a block that another stream used (RecordStream)
 /// waits for an event on that stream. No synchronisation in steady state. Thread-safe.
+///
+/// Where the device can map memory (DeviceGuardImpl::MappingGranularity), the large blocks of a
+/// stream are cut from one range of addresses into which memory is mapped as it grows: what is
+/// freed serves requests of any size, and its whole pages can be given back while their neighbours
+/// are in use. Elsewhere they are segments that the provider allocates.
 namespace allocator {
 
 /// `bytes` on `device` for use on the calling thread's current stream; null for 0 bytes. Frees
@@ -35,6 +40,10 @@ INFINI_TRAIN_API void Free(Device device, void* pointer) noexcept;
 
 /// Notes that work on `stream` uses the block: it is not reused until that work is done.
 INFINI_TRAIN_API void RecordStream(Device device, void* pointer, StreamHandle stream);
+
+/// Whether large blocks that are asked for from now on may be mapped; true at the start.
+INFINI_TRAIN_API void SetExpandableSegments(bool enabled) noexcept;
+INFINI_TRAIN_API bool ExpandableSegmentsEnabled() noexcept;
 
 /// Gives cached blocks that no tensor uses back to the provider.
 INFINI_TRAIN_API void EmptyCache(Device device);

@@ -18,28 +18,11 @@ namespace {
 constexpr std::size_t kKiB = std::size_t{1} << 10;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-/// The granularity of segments: what device runtimes round to anyway.
-constexpr std::size_t kDeviceSegmentUnit = 2 * kMiB;
-constexpr std::size_t kHostSegmentUnit = 64 * kKiB;
-
-struct SizeClass {
-  std::size_t max_request;
-  std::size_t segment;    ///< bytes asked of the provider; 0: as the request needs
-  std::size_t min_split;  ///< the smallest remainder that is worth a block of its own
-};
-
-constexpr std::array<SizeClass, kNumSizeClasses> kSizeClasses = {
-    {{256 * kKiB, 2 * kMiB, kBlockUnit}, {8 * kMiB, 20 * kMiB, 256 * kKiB}, {SIZE_MAX, 0, kMiB}}};
-
 /// Freed memory that the quick lists of a pool may hold.
 constexpr std::size_t kMaxQuickBytes = kMiB;
 
 /// Rounding up a request never overflows below this.
 constexpr std::size_t kMaxRequest = SIZE_MAX / 2;
-
-std::size_t RoundUp(std::size_t bytes, std::size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 int SizeClassOf(std::size_t size) {
   return size <= kSizeClasses[0].max_request ? 0 : size <= kSizeClasses[1].max_request ? 1 : 2;
@@ -148,7 +131,7 @@ Pool& CachingAllocator::PoolOf(StreamHandle stream, PrivateState* owner) {
   return *pools_.back();
 }
 
-/// A block of `size` bytes, taken out of the free lists or from a new segment.
+/// A block of `size` bytes, taken out of the free lists or from the provider.
 Block* CachingAllocator::TakeBlock(Pool& pool, std::size_t size, std::size_t bytes) {
   ProcessEvents(/*wait=*/false);
   const int size_class = SizeClassOf(size);
@@ -162,49 +145,9 @@ Block* CachingAllocator::TakeBlock(Pool& pool, std::size_t size, std::size_t byt
     FlushQuickLists(pool);
     block = free.TakeBestFit(size);
   }
-  if (block == nullptr) block = NewSegment(pool, size_class, size, bytes);
+  if (block == nullptr) block = TakeFromProvider(pool, size_class, size, bytes);
   Split(block, size);
   return block;
-}
-
-Block* CachingAllocator::NewSegment(Pool& pool, int size_class, std::size_t size,
-                                    std::size_t bytes) {
-  const std::size_t exact = RoundUp(size, is_host_ ? kHostSegmentUnit : kDeviceSegmentUnit);
-  std::size_t segment = std::max(exact, kSizeClasses[size_class].segment);
-  const DeviceGuard guard(device_);
-  if (is_host_) TrimHost(segment, size);
-  void* pointer = impl_.Allocate(segment);
-  if (pointer == nullptr) {
-    ProcessEvents(/*wait=*/true);
-    ReleaseSegments(SIZE_MAX);
-    pointer = impl_.Allocate(segment);
-  }
-  if (pointer == nullptr && exact < segment) {
-    segment = exact;
-    pointer = impl_.Allocate(segment);
-  }
-  if (pointer == nullptr) ThrowOutOfMemory(bytes);
-  auto* block = new Block;
-  block->pointer = static_cast<std::byte*>(pointer);
-  block->size = segment;
-  block->pool = &pool;
-  block->size_class = size_class;
-  blocks_.emplace(pointer, block);
-  ++stats_.provider_allocations;
-  pool.reserved += segment;
-  if (pool.owner != nullptr) stats_.private_reserved += segment;
-  stats_.reserved += segment;
-  stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
-  return block;
-}
-
-/// Unused segments go before a new one makes the process much larger than tensors ever needed. The
-/// slack keeps a repeating sequence of requests from trading the same segments again and again:
-/// clearing fresh pages can cost as much as the work on them.
-void CachingAllocator::TrimHost(std::size_t segment, std::size_t size) {
-  const std::size_t needed = std::max(highest_allocated_, stats_.allocated + size);
-  const std::size_t budget = needed + needed / 8 + 128 * kMiB;
-  if (stats_.reserved + segment > budget) ReleaseSegments(stats_.reserved + segment - budget);
 }
 
 /// Cuts `block` to `size` bytes and frees the remainder, where that is large enough to be of use.
@@ -212,18 +155,32 @@ void CachingAllocator::Split(Block* block, std::size_t size) {
   const std::size_t remainder = block->size - size;
   if (IsDedicated(block->size_class)) return;
   if (remainder < kSizeClasses[block->size_class].min_split) return;
+  Block* rest = Cut(block, size);
+  FreeListsOf(rest).Insert(rest);
+}
+
+/// Cuts `block`, which is in no list, to `size` bytes and returns the block after it, likewise.
+Block* CachingAllocator::Cut(Block* block, std::size_t size) {
   auto* rest = new Block;
   rest->pointer = block->pointer + size;
-  rest->size = remainder;
+  rest->size = block->size - size;
   rest->pool = block->pool;
   rest->size_class = block->size_class;
+  rest->is_expandable = block->is_expandable;
+  rest->is_mapped = block->is_mapped;
   rest->previous = block;
   rest->next = block->next;
   if (rest->next != nullptr) rest->next->previous = rest;
   block->next = rest;
   block->size = size;
   blocks_.emplace(rest->pointer, rest);
-  rest->pool->free[rest->size_class].Insert(rest);
+  return rest;
+}
+
+/// Where the block is when it is free.
+FreeLists& CachingAllocator::FreeListsOf(const Block* block) {
+  return block->is_mapped ? block->pool->free[block->size_class]
+                          : block->pool->expandable->unmapped;
 }
 
 /// Makes a block available to the stream that it belongs to when other streams are done with it.
@@ -251,14 +208,18 @@ void CachingAllocator::Release(Block* block) {
   if (pool.quick_bytes > kMaxQuickBytes) FlushQuickLists(pool);
 }
 
-/// Merges a block with its free neighbours and puts it into the free lists.
+/// Merges a block with its free neighbours, those without memory apart from the others, and puts it
+/// into the free lists.
 void CachingAllocator::Coalesce(Block* block) {
-  FreeLists& free = block->pool->free[block->size_class];
-  if (block->next != nullptr && block->next->is_free) {
+  FreeLists& free = FreeListsOf(block);
+  const auto merges = [block](const Block* other) {
+    return other != nullptr && other->is_free && other->is_mapped == block->is_mapped;
+  };
+  if (merges(block->next)) {
     free.Remove(block->next);
     MergeWithNext(block);
   }
-  if (block->previous != nullptr && block->previous->is_free) {
+  if (merges(block->previous)) {
     block = block->previous;
     free.Remove(block);
     MergeWithNext(block);
@@ -322,41 +283,6 @@ void CachingAllocator::ProcessEvents(bool wait) {
     pending_.pop_back();
     if (--block->pending_events == 0) Release(block);
   }
-}
-
-/// Gives unused segments back to the provider, small ones first, until `bytes` are returned. While
-/// work is captured the device cannot be waited for, but the default stream can.
-void CachingAllocator::ReleaseSegments(std::size_t bytes) {
-  const DeviceGuard guard(device_);
-  const bool is_captured = private_scopes_ > 0;
-  bool idle = is_host_;
-  std::size_t released = 0;
-  for (const auto& pool : pools_) {
-    if (pool->owner != nullptr || (is_captured && pool->stream != nullptr)) continue;
-    FlushQuickLists(*pool);
-    for (FreeLists& free : pool->free) {
-      free.ForEach([&](Block* block) {
-        if (!block->IsWholeSegment() || released >= bytes) return;
-        if (!idle) {  // Its last use may still be on its way.
-          is_captured ? impl_.SynchronizeStream(pool->stream) : impl_.SynchronizeDevice();
-        }
-        idle = true;
-        free.Remove(block);
-        released += block->size;
-        GiveBack(block);
-      });
-    }
-  }
-}
-
-/// Returns a segment whose block is in no list, on the current device.
-void CachingAllocator::GiveBack(Block* block) {
-  impl_.Free(block->pointer);
-  block->pool->reserved -= block->size;
-  if (block->pool->owner != nullptr) stats_.private_reserved -= block->size;
-  stats_.reserved -= block->size;
-  blocks_.erase(block->pointer);
-  delete block;
 }
 
 PrivateState* CachingAllocator::CurrentOwner() const {
@@ -435,11 +361,18 @@ void CachingAllocator::Inherit(PrivateState& state, bool idle) {
 /// Whether every block of a size class is a segment of its own. So are the large ones on the host,
 /// where a segment costs little: a long-lived block never keeps a much larger one from being whole.
 bool CachingAllocator::IsDedicated(int size_class) const {
-  return is_host_ && size_class == kNumSizeClasses - 1;
+  return is_host_ && size_class == kLargeClass;
 }
 
 bool CachingAllocator::IsCapturing() const {
   return impl_.IsCapturing(CurrentStream(device_));
+}
+
+void CachingAllocator::CountReserved(Pool& pool, std::ptrdiff_t bytes) {
+  pool.reserved += bytes;
+  if (pool.owner != nullptr) stats_.private_reserved += bytes;
+  stats_.reserved += bytes;
+  stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
 }
 
 void CachingAllocator::ThrowOutOfMemory(std::size_t bytes) {
@@ -457,7 +390,8 @@ std::string CachingAllocator::DescribeUse() const {
     const bool is_private = block->pool->owner != nullptr;
     if (block->is_live) live.push_back(block->size);
     if (block->is_live && is_private) live_in_private += block->size;
-    if (block->is_free && !is_private) largest_cached = std::max(largest_cached, block->size);
+    if (block->is_free && block->is_mapped && !is_private)
+      largest_cached = std::max(largest_cached, block->size);
   }
   std::string use = fmt::format("{} is held in tensors", Describe(stats_.allocated));
   if (live.size() > 1) {

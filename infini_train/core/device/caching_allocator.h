@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,6 +17,21 @@ namespace infini_train::allocator {
 
 /// Requests are kept apart by size, so that small ones do not break up the memory of large ones.
 inline constexpr int kNumSizeClasses = 3;
+inline constexpr int kLargeClass = kNumSizeClasses - 1;
+
+struct SizeClass {
+  std::size_t max_request;
+  std::size_t segment;    ///< bytes asked of the provider; 0: as the request needs
+  std::size_t min_split;  ///< the smallest remainder that is worth a block of its own
+};
+inline constexpr std::array<SizeClass, kNumSizeClasses> kSizeClasses = {
+    {{std::size_t{256} << 10, std::size_t{2} << 20, kBlockUnit},
+     {std::size_t{8} << 20, std::size_t{20} << 20, std::size_t{256} << 10},
+     {SIZE_MAX, 0, std::size_t{1} << 20}}};
+
+inline std::size_t RoundUp(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 /// Small blocks up to this size are kept whole when freed, in a list for each size.
 inline constexpr std::size_t kMaxQuickSize = std::size_t{64} << 10;
@@ -28,12 +44,22 @@ struct PrivateState {
   std::vector<Block*> held;
 };
 
+/// A range of the device's addresses, most of them with no memory behind them: it is mapped where
+/// blocks need it and unmapped when the cache is trimmed, in multiples of the granularity. Blocks
+/// of all sizes are cut from one piece so, and what is freed serves requests of other sizes.
+struct ExpandableSegment {
+  std::byte* pointer = nullptr;
+  std::size_t size = 0;
+  FreeLists unmapped;  ///< its blocks without memory
+};
+
 /// The memory that one stream allocates from, for everyone or inside a PrivateMemory.
 struct Pool {
   StreamHandle stream = nullptr;
   PrivateState* owner = nullptr;
   std::size_t reserved = 0;  ///< bytes of its segments
   std::array<FreeLists, kNumSizeClasses> free;
+  std::unique_ptr<ExpandableSegment> expandable;  ///< for large blocks; null: there is none
   /// Freed small blocks that have not been merged with their neighbours, by size in units.
   std::array<Block*, kMaxQuickSize / kBlockUnit + 1> quick{};
   std::size_t quick_bytes = 0;
@@ -62,12 +88,18 @@ class CachingAllocator {
     Block* block;
   };
 
+  /// Memory inside a block.
+  struct Pages {
+    std::size_t offset = 0;
+    std::size_t size = 0;  ///< bytes
+  };
+
   PrivateState* CurrentOwner() const;
   Pool& PoolOf(StreamHandle stream, PrivateState* owner);
   Block* TakeBlock(Pool& pool, std::size_t size, std::size_t bytes);
-  Block* NewSegment(Pool& pool, int size_class, std::size_t size, std::size_t bytes);
-  void TrimHost(std::size_t segment, std::size_t size);
   void Split(Block* block, std::size_t size);
+  Block* Cut(Block* block, std::size_t size);
+  FreeLists& FreeListsOf(const Block* block);
   void ReleaseWhenIdle(Block* block);
   void Release(Block* block);
   void Coalesce(Block* block);
@@ -75,13 +107,24 @@ class CachingAllocator {
   void FlushQuickLists(Pool& pool);
   void RecordEvents(Block* block);
   void ProcessEvents(bool wait);
-  void ReleaseSegments(std::size_t bytes);
-  void GiveBack(Block* block);
   void Inherit(PrivateState& state, bool idle);
   bool IsDedicated(int size_class) const;
   bool IsCapturing() const;
+  void CountReserved(Pool& pool, std::ptrdiff_t bytes);
   [[noreturn]] void ThrowOutOfMemory(std::size_t bytes);
   std::string DescribeUse() const;
+
+  // What is asked of the provider and given back: caching_allocator_segments.cc.
+  Block* TakeFromProvider(Pool& pool, int size_class, std::size_t size, std::size_t bytes);
+  Block* NewSegment(Pool& pool, int size_class, std::size_t bytes);
+  bool HasExpandableSegment(Pool& pool, int size_class);
+  Block* Expand(Pool& pool, int size_class, std::size_t size);
+  void TrimHost(std::size_t segment, std::size_t size);
+  void ReleaseSegments(std::size_t bytes);
+  void GiveBack(Block* block);
+  Pages WholePages(const Block* block) const;
+  void UnmapPages(Block* block);
+  void ReleaseExpandableSegment(Pool& pool);
 
   const Device device_;
   DeviceGuardImpl& impl_;
@@ -95,6 +138,8 @@ class CachingAllocator {
   MemoryStats stats_;
   std::size_t highest_allocated_ = 0;  ///< unlike the statistics, never reset
   int private_scopes_ = 0;             ///< of all threads
+  bool may_expand_ = true;             ///< false: the device has no ExpandableSegment to offer
+  std::size_t granularity_ = 0;        ///< of mapped memory, where there is an ExpandableSegment
 };
 
 }  // namespace infini_train::allocator

@@ -16,14 +16,16 @@ struct Pool;
 inline constexpr std::size_t kBlockUnit = 512;
 
 /// A piece of a segment obtained from the provider. The blocks of a segment tile it and are linked
-/// in address order.
+/// in address order. Those of an ExpandableSegment without memory are free in its own lists.
 struct Block {
   std::byte* pointer = nullptr;
   std::size_t size = 0;  ///< bytes
   Pool* pool = nullptr;
   int size_class = 0;
-  bool is_free = false;  ///< whether it is in its pool's free lists
-  bool is_live = false;  ///< whether somebody holds it: from Allocate to Free
+  bool is_free = false;        ///< whether it is in free lists
+  bool is_live = false;        ///< whether somebody holds it: from Allocate to Free
+  bool is_expandable = false;  ///< whether its segment is an ExpandableSegment
+  bool is_mapped = true;       ///< whether there is memory behind its addresses
   Block* previous = nullptr;
   Block* next = nullptr;
   Block* previous_free = nullptr;
@@ -33,7 +35,7 @@ struct Block {
   /// Unfinished events that keep the block from being reused.
   int pending_events = 0;
 
-  bool IsWholeSegment() const { return previous == nullptr && next == nullptr; }
+  bool IsWholeSegment() const { return previous == nullptr && next == nullptr && !is_expandable; }
 };
 
 /// Free blocks binned by size, linked through the blocks: no operation allocates memory. Sizes
