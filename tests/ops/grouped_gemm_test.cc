@@ -210,10 +210,21 @@ TEST_P(GroupedGemmTest, RowsAroundTheSizesOfTiles) {
   for (const DataType dtype : {kFloat32, DataType::kBFloat16}) {
     for (const std::int64_t rows : {1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 257})
       CheckBoth({{rows, 2, rows}, 0, 16, 24, 40, dtype, dtype, kTransposed});
-    Counts many;
-    for (std::int64_t e = 0; e < 300; ++e)
-      many.push_back(e * e % 5);
-    CheckBoth({many, 1, 8, 16, 8, dtype, dtype, {}, kTransposed});
+  }
+}
+
+// More tiles than a device has multiprocessors, of one step and of several.
+TEST_P(GroupedGemmTest, ManyGroups) {
+  Counts counts;
+  for (std::int64_t e = 0; e < 400; ++e)
+    counts.push_back(e % 60 == 0 ? 150 : e * e % 5);
+  for (const DataType dtype : {kFloat32, DataType::kBFloat16}) {
+    for (const std::int64_t k : {8, 200}) {
+      CheckGrouped({counts, 1, 0, 16, k, dtype, dtype, {}, kTransposed});
+      CheckGrouped({counts, 1, 0, 16, k, dtype, dtype});
+    }
+    for (const std::int64_t n : {8, 264})
+      CheckKGrouped({counts, 1, 8, n, 0, dtype, kFloat32, kTransposed, {}, {}, true});
   }
 }
 
