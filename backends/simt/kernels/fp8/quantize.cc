@@ -16,8 +16,8 @@ void Fp8Quantize(const Context& context, Tensor& out, Tensor& transposed, Tensor
                  Tensor& amax, const Tensor& x, const Tensor& scale, Fp8Format format) {
   DispatchFloating("Fp8Quantize", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    LaunchQuantize<1, T>(context, out, transposed, column_sums, amax, x, Tensor(), scale, format,
-                         First());
+    LaunchQuantize<1, true, T>(context, out, transposed, column_sums, amax, x, Tensor(), scale,
+                               format, First());
   });
 }
 

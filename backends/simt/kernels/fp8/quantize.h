@@ -253,7 +253,8 @@ SIMT_KERNEL SIMT_RESIDENT(kLanes, kLanes == 512 || kInputs == 2 ? 2 : 3) void Qu
           }
         }
         SyncBlock();
-        if (ThreadIndex() < kTileColumns && tile_column + ThreadIndex() < problem.columns) {
+        if (problem.partials != nullptr && ThreadIndex() < kTileColumns &&
+            tile_column + ThreadIndex() < problem.columns) {
           C sum = 0;
           for (int group = 0; group < kGroups; ++group) {
             const C next = group_sums[group * kTileColumns + ThreadIndex()];
@@ -272,8 +273,8 @@ SIMT_KERNEL SIMT_RESIDENT(kLanes, kLanes == 512 || kInputs == 2 ? 2 : 3) void Qu
 }
 
 /// Quantises make(first[i], second[i]), or make(first[i], first[i]) without a second: see
-/// QuantizeKernel and the FP8 ops of op_list.h.
-template <int kInputs, typename T, typename Make>
+/// QuantizeKernel and the FP8 ops of op_list.h. kMaySum: column_sums may be defined.
+template <int kInputs, bool kMaySum, typename T, typename Make>
 void LaunchQuantize(const Context& context, Tensor& out, Tensor& transposed, Tensor& column_sums,
                     Tensor& amax, const Tensor& first, const Tensor& second, const Tensor& scale,
                     Fp8Format format, Make make) {
@@ -315,13 +316,13 @@ void LaunchQuantize(const Context& context, Tensor& out, Tensor& transposed, Ten
                &QuantizeKernel<F, kInputs, vector.value, sums.value, kLanes, T, Make>, problem,
                make);
       };
-      const auto choose = [&](auto vector) {
-        column_sums.defined() ? run(vector, std::true_type{}) : run(vector, std::false_type{});
-      };
-      if (wide_rows && wide_columns) {
-        choose(std::true_type{});
+      // Narrow accesses are rare, and a kernel with sums can do without.
+      if (!(wide_rows && wide_columns)) {
+        run(std::false_type{}, std::bool_constant<kMaySum>{});
+      } else if (!column_sums.defined()) {
+        run(std::true_type{}, std::false_type{});
       } else {
-        choose(std::false_type{});
+        if constexpr (kMaySum) run(std::true_type{}, std::true_type{});
       }
     });
     if (column_sums.defined())

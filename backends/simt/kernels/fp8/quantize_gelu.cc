@@ -64,8 +64,8 @@ void Fp8QuantizeGelu(const Context& context, Tensor& out, Tensor& transposed, Te
   DispatchFloating("Fp8QuantizeGelu", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     DispatchBool(tanh_approximation, [&](auto tanh) {
-      LaunchQuantize<1, T>(context, out, transposed, no_sums, amax, x, Tensor(), scale, format,
-                           GeluOf<T, tanh.value>());
+      LaunchQuantize<1, false, T>(context, out, transposed, no_sums, amax, x, Tensor(), scale,
+                                  format, GeluOf<T, tanh.value>());
     });
   });
 }
@@ -77,8 +77,8 @@ void Fp8QuantizeGeluBackward(const Context& context, Tensor& out, Tensor& transp
   DispatchFloating("Fp8QuantizeGeluBackward", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     DispatchBool(tanh_approximation, [&](auto tanh) {
-      LaunchQuantize<2, T>(context, out, transposed, column_sums, amax, grad_y, x, scale, format,
-                           GeluGradient<T, tanh.value>());
+      LaunchQuantize<2, true, T>(context, out, transposed, column_sums, amax, grad_y, x, scale,
+                                 format, GeluGradient<T, tanh.value>());
     });
   });
 }
