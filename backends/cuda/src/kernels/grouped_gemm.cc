@@ -102,9 +102,8 @@ bool LaunchTiles(const Context& context, cuda::grouped::Problem<T> problem, bool
   const std::optional<Way> way = FastestWay(context);
   if (!way) return false;
   problem.stages = way->stages;
-  const std::int64_t blocks = Attribute(context, cudaDevAttrMultiProcessorCount);
   Launch(context,
-         Geometry{.grid_x = std::min(tiles, blocks),
+         Geometry{.grid_x = std::min(tiles, MultiprocessorCount(context)),
                   .block = cuda::grouped::kThreads,
                   .dynamic_shared_bytes = way->shared_bytes},
          KernelOf<T>(*way, a_along_depth, b_along_depth), problem);
