@@ -210,10 +210,7 @@ SIMT_KERNEL void SquareAttentionKernel(Arguments<S> args) {
       }
       Tile::ReduceColumns(tile_max, RowMax());
       std::uint64_t kept = 0;
-      if (drops) {
-        const std::int64_t first_row = (b * shape.heads + h) * shape.queries + t0;
-        kept = Tile::Kept(shape.dropout, first_row * shape.keys + s0, shape.keys);
-      }
+      if (drops) kept = Tile::Kept(shape, b * shape.heads + h, t0, s0);
       SyncBlock();  // Weights take the place of keys.
       SIMT_UNROLL
       for (int i = 0; i < kLaneEdge; ++i) {

@@ -160,25 +160,21 @@ SIMT_KERNEL void GradientsKernel(PassArguments<S> pass) {
         const std::int64_t h = h0 + walk.Head(i);
         const std::int64_t t0 = std::int64_t{walk.Tile(i)} * kEdge;
         SyncBlock();
-        C of_rows[kLaneEdge];  // lse, in powers of two, or delta
+        typename Tile::Sums products = {};
+        Tile::Multiply(products, rows_of_team, columns_of_team, depth);
+        C of_rows[kLaneEdge];  // lse in powers of two, or delta times scale
         {
           const C* from = team == 0 ? args.lse.At(b, h, t0) : args.delta.At(b, h, t0);
           const std::int64_t step = team == 0 ? args.lse.row : args.delta.row;
-          const C factor = team == 0 ? std::numbers::log2e_v<C> : C(1);
+          const C factor = team == 0 ? std::numbers::log2e_v<C> : scale;
           SIMT_UNROLL
           for (int r = 0; r < kLaneEdge; ++r) {
             const int row = Tile::QueryRow(r);
             of_rows[r] = t0 + row < shape.queries ? Load(from + row * step) * factor : C(0);
           }
         }
-        typename Tile::Sums products = {};
-        Tile::Multiply(products, rows_of_team, columns_of_team, depth);
-
         std::uint64_t kept = 0;
-        if (drops) {
-          const std::int64_t first_row = (b * shape.heads + h) * shape.queries + t0;
-          kept = Tile::Kept(shape.dropout, first_row * shape.keys + s0, shape.keys);
-        }
+        if (drops) kept = Tile::Kept(shape, b * shape.heads + h, t0, s0);
         if (team == 0) {
           SIMT_UNROLL
           for (int r = 0; r < kLaneEdge; ++r) {
@@ -212,14 +208,21 @@ SIMT_KERNEL void GradientsKernel(PassArguments<S> pass) {
         if (team == 0) {
           Tile::SumOverQueries(sums, weights_of_team, summed_by_team, 0, kAhead);
         } else {
+          if (drops) {
+            SIMT_UNROLL
+            for (int r = 0; r < kLaneEdge; ++r) {
+              SIMT_UNROLL
+              for (int j = 0; j < kLaneEdge; ++j)
+                products[r][j] *= Tile::Has(kept, r, j) ? keep : C(0);
+            }
+          }
           SIMT_UNROLL
           for (int r = 0; r < kLaneEdge; ++r) {
             C undropped[kLaneEdge];
             Tile::GetRow(undropped, undropped_weights, r);
             SIMT_UNROLL
             for (int j = 0; j < kLaneEdge; ++j) {
-              if (drops) products[r][j] *= Tile::Has(kept, r, j) ? keep : C(0);
-              const C grad = undropped[j] * (products[r][j] - of_rows[r]) * scale;
+              const C grad = undropped[j] * (products[r][j] * scale - of_rows[r]);
               products[r][j] = undropped[j] == C(0) ? C(0) : grad;
             }
             Tile::PutRow(grads, r, products[r]);

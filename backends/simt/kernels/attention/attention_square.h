@@ -126,32 +126,34 @@ struct SquareTile {
     LoadFragment<kLaneEdge, kVector>(values, weights, QueryRow(i) * kStride + Key());
   }
 
-  // Sets of a lane's weights: bit j of byte i for that of its query i and key j. They are made in a
-  // loop, once for all rows, as that takes many instructions.
+  // Sets of a lane's weights: bit j of byte i for that of its query i and key j, in the tile that
+  // begins at query t0 and key s0. A loop makes them, once for all rows: it takes many
+  // instructions.
 
-  /// Those that are kept, in a tile whose first row begins at `element` and whose rows are `stride`
-  /// apart.
-  SIMT_DEVICE static std::uint64_t Kept(const AttentionDropout& dropout, std::int64_t element,
-                                        std::int64_t stride) {
-    std::uint64_t kept = 0;
-    for (int i = 0; i < kLaneEdge; ++i) {
-      kept |= std::uint64_t{dropout.Kept<kLaneEdge>(element + QueryRow(i) * stride + Key())}
-              << (i * kLaneEdge);
-    }
-    return kept;
-  }
-  /// Those of queries that see the key, in the tile that begins at query t0 and key s0.
+  /// Those of the queries that see the key.
   SIMT_DEVICE static std::uint64_t Seen(const AttentionShape& shape, std::int64_t t0,
                                         std::int64_t s0) {
     std::uint64_t seen = 0;
-    for (int i = 0; i < kLaneEdge && t0 + QueryRow(i) < shape.queries; ++i) {
-      const LaneRange keys =
-          LaneRange::Clip<kLaneEdge>(shape.VisibleKeys(t0 + QueryRow(i)), s0 + Key());
-      if (keys.begin < keys.end) {
-        seen |= std::uint64_t{(1u << keys.end) - (1u << keys.begin)} << (i * kLaneEdge);
-      }
+    const std::int64_t end = Min<std::int64_t>(t0 + kEdge, shape.queries);
+    int bit = 0;
+    for (std::int64_t t = t0 + LaneRow(); t < end; t += kLanes, bit += kLaneEdge) {
+      const LaneRange keys = LaneRange::Clip<kLaneEdge>(shape.VisibleKeys(t), s0 + Key());
+      if (keys.begin < keys.end)
+        seen |= std::uint64_t{(1u << keys.end) - (1u << keys.begin)} << bit;
     }
     return seen;
+  }
+  /// Those that dropout keeps; `head` counts heads through the batch.
+  SIMT_DEVICE static std::uint64_t Kept(const AttentionShape& shape, std::int64_t head,
+                                        std::int64_t t0, std::int64_t s0) {
+    std::uint64_t kept = 0;
+    const std::int64_t end = Min<std::int64_t>(t0 + kEdge, shape.queries);
+    int bit = 0;
+    for (std::int64_t t = t0 + LaneRow(); t < end; t += kLanes, bit += kLaneEdge) {
+      const std::int64_t element = (head * shape.queries + t) * shape.keys + s0 + Key();
+      kept |= std::uint64_t{shape.dropout.Kept<kLaneEdge>(element)} << bit;
+    }
+    return kept;
   }
   SIMT_DEVICE static bool Has(std::uint64_t set, int i, int j) {
     return (set >> (i * kLaneEdge + j) & 1) != 0;
