@@ -312,13 +312,19 @@ SIMT_KERNEL void AddQuerySumsKernel(PassArguments<S> pass) {
   }
 }
 
-// Blocks that share a head: as many as keep a large device busy in whole rounds, but few parts of
-// the sum to add up.
-std::int64_t SplitsOf(const AttentionShape& shape, std::int64_t key_tiles) {
-  constexpr std::int64_t kBlocks = 768;
+// In how many parts the keys of each of `heads` heads are split on a device that runs `resident`
+// blocks at once: with the fewest tiles of keys in a row, and then the fewest parts to add up.
+std::int64_t SplitsOf(std::int64_t heads, std::int64_t key_tiles, std::int64_t resident) {
   constexpr std::int64_t kMaxSplits = 8;
-  const std::int64_t heads = shape.batch * shape.kv_heads;
-  return std::min({(kBlocks + heads - 1) / heads, key_tiles, kMaxSplits});
+  const auto tiles_in_a_row = [&](std::int64_t splits) {
+    const std::int64_t rounds = (heads * splits + resident - 1) / resident;
+    return rounds * ((key_tiles + splits - 1) / splits);
+  };
+  std::int64_t best = 1;
+  for (std::int64_t splits = 2; splits <= std::min(kMaxSplits, key_tiles); ++splits) {
+    if (tiles_in_a_row(splits) < tiles_in_a_row(best)) best = splits;
+  }
+  return best;
 }
 
 }  // namespace
@@ -331,16 +337,17 @@ bool AttentionGradientsInOnePass(const Context& context, const AttentionGradient
     using Tile = SquareTile<S>;
     using C = ComputeType<S>;
     constexpr std::size_t kSharedBytes = 6 * Tile::kElements * sizeof(C);
-    // Of the other kernels, with a block for each tile, more can be under way.
-    constexpr std::int64_t kFewBlocks = 256;
+    constexpr std::int64_t kBlocksOfAMultiprocessor = 2;
     const AttentionShape& shape = args.shape;
     const std::int64_t heads = shape.batch * shape.kv_heads;
     const std::int64_t key_tiles = (shape.keys + Tile::kEdge - 1) / Tile::kEdge;
     if (shape.head_size > Tile::kEdge || heads == 0 || key_tiles == 0 ||
         MaxDynamicSharedBytes(context) < kSharedBytes)
       return false;
-    const std::int64_t splits = SplitsOf(shape, key_tiles);
-    if (splits < key_tiles && heads * splits < kFewBlocks) return false;
+    const std::int64_t resident = kBlocksOfAMultiprocessor * MultiprocessorCount(context);
+    const std::int64_t splits = SplitsOf(heads, key_tiles, resident);
+    // The other kernels, with a block for each tile, keep more of the device busy.
+    if (splits < key_tiles && heads * splits < resident) return false;
 
     const std::int64_t tiles = (shape.queries + Tile::kEdge - 1) / Tile::kEdge;
     const Tensor sums =
