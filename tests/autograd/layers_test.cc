@@ -401,6 +401,22 @@ TEST_P(LayerTest, BadArgumentsAreErrors) {
   EXPECT_THROW(ScaledDotProductAttention(heads, heads, heads, {.dropout_p = 1}), Error);
   EXPECT_THROW(PackedAttention(Doubles({1, 2, 10}), 2, 1, {}), Error);
   EXPECT_THROW(PackedAttention(Doubles({1, 2, 12}), 3, 2, {}), Error);
+
+  // Cumulative lengths: their type, their shape, and a batch of one with as many queries as keys.
+  const auto lengths = [](const Dims& shape, DataType dtype) {
+    return Zeros(shape, dtype, device());
+  };
+  const Tensor good = lengths({3}, DataType::kInt32);
+  const Tensor pair = Doubles({2, 1, 3, 4}), longer = Doubles({1, 1, 5, 4});
+  const Tensor one = Doubles({1, 1, 3, 4});
+  EXPECT_NO_THROW(ScaledDotProductAttention(one, one, one, {}, good));
+  EXPECT_THROW(ScaledDotProductAttention(one, one, one, {}, lengths({3}, DataType::kInt64)), Error);
+  EXPECT_THROW(ScaledDotProductAttention(one, one, one, {}, lengths({1, 3}, DataType::kInt32)),
+               Error);
+  EXPECT_THROW(ScaledDotProductAttention(one, one, one, {}, lengths({0}, DataType::kInt32)), Error);
+  EXPECT_THROW(ScaledDotProductAttention(pair, pair, pair, {}, good), Error);
+  EXPECT_THROW(ScaledDotProductAttention(one, longer, longer, {}, good), Error);
+  EXPECT_THROW(PackedAttention(Doubles({2, 2, 12}), 1, 1, {}, good), Error);
   EXPECT_THROW(Rotary(heads, Doubles({2, 3}), Doubles({2, 3})), Error);
   EXPECT_THROW(CrossEntropy(Doubles({2, 3}), Ids({3}, {0, 0, 0})), Error);
   EXPECT_THROW(CrossEntropy(Doubles({2, 3}), Doubles({2})), Error);
