@@ -378,9 +378,8 @@ class LaunchDevice {
   int previous_ = 0;
 };
 
-/// Dynamic shared memory that a kernel has without asking for more.
-inline constexpr std::size_t kDefaultSharedBytes = std::size_t{48} << 10;
-/// Dynamic shared memory of which blocks enough to fill a multiprocessor fit anyway.
+/// Dynamic shared memory that fits beside a kernel's static one in the 48 KB that a block has
+/// without asking for more, and of which blocks enough to fill a multiprocessor fit anyway.
 inline constexpr std::size_t kLittleSharedBytes = std::size_t{16} << 10;
 
 }  // namespace detail
@@ -396,12 +395,10 @@ void Launch(const Context& context, const Geometry& geometry, void (*kernel)(P..
   if (geometry.grid_x == 0 || geometry.grid_y == 0 || geometry.grid_z == 0) return;
   const detail::LaunchDevice device(context);
   const auto* function = reinterpret_cast<const void*>(kernel);
-  if (geometry.dynamic_shared_bytes > detail::kDefaultSharedBytes) {
+  if (geometry.dynamic_shared_bytes > detail::kLittleSharedBytes) {
     detail::CheckLaunch(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              static_cast<int>(geometry.dynamic_shared_bytes)),
                         context.op);
-  }
-  if (geometry.dynamic_shared_bytes > detail::kLittleSharedBytes) {
     // As many blocks to a multiprocessor as its memory holds.
     detail::CheckLaunch(
         cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
