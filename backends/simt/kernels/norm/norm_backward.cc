@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <cstdlib>
 
-#include "backends/simt/kernels/norm/norm_backward_batch.h"
 #include "backends/simt/kernels/norm/norm_backward_ring.h"
 #include "backends/simt/kernels/norm/part_sums.h"
 
@@ -121,12 +119,6 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Column
         return static_cast<int>((all + kGroupWidth - 1) / kGroupWidth) * kGroupWidth;
       };
       const auto parts = [](int block) { return std::min(kMaxParts, kMaxPartLanes / block); };
-      static const bool old = std::getenv("INFINI_TRAIN_NORM_BATCH") != nullptr;
-      if (old && vectors <= kMaxBatchLanes) {
-        launch(&NormBackwardBatchKernel<T, N, 1, 2, centered, sums_x>, 2, lanes(1),
-               parts(lanes(1)));
-        return;
-      }
       // Whether it did; at least `blocks` have room.
       const auto ring = [&]<int kPerLane, int kRows>(std::integral_constant<int, kPerLane>,
                                                      std::integral_constant<int, kRows>,
