@@ -96,7 +96,8 @@ class PackedTransformerTest : public DeviceTestWith<TransformerConfig> {
     for (const double value : wanted)
       largest = std::max(largest, std::abs(value));
     for (std::size_t i = 0; i < found.size(); ++i)
-      ASSERT_NEAR(found[i], wanted[i], 1e-6 * largest) << "at " << i;
+      // Sums over the rows of all samples at once are in another order.
+      ASSERT_NEAR(found[i], wanted[i], 3e-6 * largest) << "at " << i;
   }
 };
 
