@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles the shared kernels as CUDA, without a GPU: to PTX, unoptimised, since this is about the code
-# and not about what it becomes. Warnings are errors.
+# Compiles the shared kernels as CUDA, without a GPU: to machine code, since its assembler knows what a block
+# can have, but unoptimised, since this is not about speed. Warnings are errors.
 set -euo pipefail
 
 usage() {
@@ -27,8 +27,8 @@ output=$(mktemp -d)
 trap 'rm -rf "$output"' EXIT
 
 compile() {
-  "$nvcc" -std=c++20 --expt-relaxed-constexpr -x cu -ptx -arch=compute_90 -Xcicc -O0 \
-    -Werror all-warnings -I. -Ibackends/cuda/src/common -o "$output/${1//\//_}.ptx" "$1" ||
+  "$nvcc" -std=c++20 --expt-relaxed-constexpr -x cu -cubin -arch=sm_90 -Xcicc -O0 -Xptxas -O0 \
+    -Werror all-warnings -I. -Ibackends/cuda/src/common -o "$output/${1//\//_}.cubin" "$1" ||
     { echo "check_device_code.sh: $1 does not compile as CUDA" >&2; return 1; }
 }
 export -f compile
