@@ -68,6 +68,15 @@ void FinishLeaf(const Tensor& leaf, Tensor grad) {
   AccumulateIntoLeaf(leaf, std::move(grad));
 }
 
+/// A backward is done with a leaf.
+void RunFinalGradHooks(const Tensor& leaf) {
+  const auto& hooks = leaf.autograd_meta()->final_grad_hooks;
+  if (hooks.empty()) return;
+  const auto copy = hooks;  // A hook may remove itself.
+  for (const auto& [id, hook] : copy)
+    hook(leaf);
+}
+
 /// One backward pass.
 class Engine {
  public:
@@ -150,6 +159,7 @@ class Engine {
       any |= grad.value.defined();
     if (node.leaf() != nullptr) {
       if (any) FinishLeaf(*node.leaf(), std::move(grads[0].value));
+      RunFinalGradHooks(*node.leaf());
       return;
     }
     std::vector<Gradient> grad_inputs(node.edges().size());
@@ -201,6 +211,7 @@ void Run(TensorList outputs, std::span<const Gradient> grad_outputs, bool retain
       roots.push_back({{meta.grad_fn, meta.output_index}, grad_outputs[i]});
     } else {
       FinishLeaf(output, grad_outputs[i].value);
+      RunFinalGradHooks(output);
     }
   }
   Engine(retain_graph, one).Run(std::move(roots));
@@ -233,10 +244,18 @@ void Backward(const Tensor& loss, bool retain_graph) {
                 meta != nullptr ? meta->grad_fn.get() : nullptr);
 }
 
-int RegisterHook(const Tensor& tensor, autograd::TensorHook hook) {
+namespace {
+
+int NextHookId() {
   static std::atomic<int> next_id{0};
+  return next_id++;
+}
+
+}  // namespace
+
+int RegisterHook(const Tensor& tensor, autograd::TensorHook hook) {
   if (!tensor.requires_grad()) throw Error("a hook needs a tensor that requires a gradient");
-  const int id = next_id++;
+  const int id = NextHookId();
   AutogradMeta& meta = *tensor.autograd_meta();
   if (meta.grad_fn) {
     auto& hooks = meta.grad_fn->output_hooks();
@@ -248,10 +267,19 @@ int RegisterHook(const Tensor& tensor, autograd::TensorHook hook) {
   return id;
 }
 
+int RegisterFinalGradHook(const Tensor& leaf, std::function<void(const Tensor&)> hook) {
+  if (!leaf.requires_grad() || !leaf.is_leaf())
+    throw Error("a hook for final gradients needs a leaf that requires a gradient");
+  const int id = NextHookId();
+  leaf.autograd_meta()->final_grad_hooks.emplace(id, std::move(hook));
+  return id;
+}
+
 void RemoveHook(const Tensor& tensor, int id) {
   AutogradMeta* meta = tensor.autograd_meta();
   if (meta == nullptr) return;
   meta->hooks.erase(id);
+  meta->final_grad_hooks.erase(id);
   if (meta->grad_fn) {
     for (auto& hooks : meta->grad_fn->output_hooks()) {
       std::erase_if(hooks, [&](const auto& entry) { return entry.first == id; });

@@ -33,6 +33,12 @@ INFINI_TRAIN_API void BackwardFrom(TensorList outputs, std::span<const Gradient>
 /// replaces it. Returns a number for RemoveHook. Throws Error unless the tensor requires a
 /// gradient.
 INFINI_TRAIN_API int RegisterHook(const Tensor& tensor, autograd::TensorHook hook);
+/// Calls `hook` when a backward has nothing more to add to the grad() of a leaf: it may be used
+/// while the backward goes on with others. A backward inside another (Checkpoint) has its own end,
+/// so a leaf that several of them use is final more than once. Throws Error for what is no leaf
+/// that requires a gradient.
+INFINI_TRAIN_API int RegisterFinalGradHook(const Tensor& leaf,
+                                           std::function<void(const Tensor& leaf)> hook);
 INFINI_TRAIN_API void RemoveHook(const Tensor& tensor, int id);
 
 /// Lets a non-leaf add up its gradients in grad() as well.

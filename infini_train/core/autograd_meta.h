@@ -29,6 +29,8 @@ struct AutogradMeta {
   std::weak_ptr<autograd::Node> grad_accumulator;
   /// Called with a gradient on its way into the tensor; a defined result replaces it.
   std::map<int, std::function<Tensor(const Tensor&)>> hooks;
+  /// Of leaves: called when a backward has nothing more to add to `grad`.
+  std::map<int, std::function<void(const Tensor&)>> final_grad_hooks;
 };
 
 }  // namespace infini_train

@@ -151,6 +151,31 @@ TEST_P(BackwardTest, LeafHooksSeeTheSumOnce) {
   EXPECT_EQ(seen.size(), 2u);
 }
 
+TEST_P(BackwardTest, FinalGradHooksSeeWhatABackwardAddedUp) {
+  const Tensor x = Leaf({1, 2});
+  const Tensor z = Leaf({3, 4});
+  std::vector<std::vector<double>> seen;
+  std::vector<bool> z_was_done;
+  const auto watch = [&](const Tensor& leaf) {
+    seen.push_back(ToDoubles(leaf.grad()));
+    z_was_done.push_back(z.grad().defined());
+  };
+  const int id = RegisterFinalGradHook(x, watch);
+  const Tensor early = z * 7;
+  Backward(Sum(early + x * 2) + Sum(x * 3));
+  EXPECT_EQ(seen, (std::vector<std::vector<double>>{{5, 5}}));
+  EXPECT_FALSE(z_was_done.front()) << "the backward goes on after a gradient is final";
+  Backward(Sum(x));
+  EXPECT_EQ(seen.back(), (std::vector<double>{6, 6}));
+  const Tensor ones = Leaf({1, 1}).Detach();
+  Backward({&x, 1}, {&ones, 1});
+  EXPECT_EQ(seen.size(), 3u);
+  RemoveHook(x, id);
+  Backward(Sum(x));
+  EXPECT_EQ(seen.size(), 3u);
+  EXPECT_THROW(RegisterFinalGradHook(early, watch), Error);
+}
+
 TEST_P(BackwardTest, HooksReplaceGradientsInOrder) {
   const Tensor x = Leaf({1, 2});
   RegisterHook(x, [](const Tensor& grad) { return grad * 10; });
