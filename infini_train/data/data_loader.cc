@@ -93,8 +93,9 @@ class DataLoader::Impl {
   }
 
   Position Parse(const std::string& text) const {
-    const Json state = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    Json state = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!state.is_object()) throw Error("data position: expected a JSON object");
+    Regroup(state);
     std::vector<std::string> differences;
     const Json identity = Identity();
     for (const auto& [key, here] : identity.items()) {
@@ -124,6 +125,29 @@ class DataLoader::Impl {
           steps_per_epoch() - 1, position.epoch, position.step));
     }
     return position;
+  }
+
+  /// A shuffled position counted in steps of another number of sequences becomes one of this
+  /// loader's, where it begins one.
+  void Regroup(Json& state) const {
+    constexpr int64_t kMost = int64_t{1} << 31;
+    const auto number = [&state](const char* key) -> int64_t {
+      const auto value = state.find(key);
+      if (value == state.end() || !value->is_number_integer()) return -1;
+      return value->get<int64_t>();
+    };
+    const int64_t here = options_.geometry.sequences_per_step();
+    const int64_t saved = number("sequences_per_step");
+    const int64_t step = number("step");
+    const int64_t epoch = number("epoch");
+    const bool is_position = saved > 0 && saved < kMost && step >= 0 && step < kMost && epoch >= 0;
+    if (!options_.shuffle || !is_position || saved * step % here != 0) return;
+    state["sequences_per_step"] = here;
+    state["step"] = saved * step / here;
+    // Fewer steps fit where they are larger.
+    if (saved * step / here < steps_per_epoch()) return;
+    state["step"] = 0;
+    state["epoch"] = epoch + 1;
   }
 
   Position After(const Position& position) const {

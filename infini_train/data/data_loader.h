@@ -56,7 +56,8 @@ class INFINI_TRAIN_API DataLoader {
   /// every rank.
   std::string State() const;
   /// Continues after the batch at which `state` was taken. Throws Error, listing the differences,
-  /// if the state belongs to other data, another order or another number of sequences per step.
+  /// if the state belongs to other data or another order, or to another number of sequences per
+  /// step: shuffled data goes on with that as well, where a step of this loader begins there.
   void LoadState(const std::string& state);
 
  private:

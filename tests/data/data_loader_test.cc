@@ -104,6 +104,50 @@ TEST_F(TwoShards, ResumesWithTheVeryNextBatchAtEveryPosition) {
   }
 }
 
+TEST_F(TwoShards, ShuffledStepsMayGrowAndShrink) {
+  const auto rows_of = [](const TokenBatch& batch) {
+    std::vector<std::vector<int64_t>> rows;
+    for (int64_t row = 0; row < batch.batch_size; ++row) {
+      const auto begin = batch.inputs.begin() + row * batch.sequence_length;
+      rows.emplace_back(begin, begin + batch.sequence_length);
+    }
+    return rows;
+  };
+  DataLoaderOptions options = Options(4, 8);
+  options.shuffle = true;
+  DataLoader large(dataset_, options);
+  large.Next();
+  const std::string after_one = large.State();
+  const auto expected = rows_of(large.Next());
+
+  options = Options(2, 8);
+  options.shuffle = true;
+  DataLoader small(dataset_, options);
+  small.LoadState(after_one);
+  auto found = rows_of(small.Next());
+  const std::string in_between = small.State();
+  for (auto& row : rows_of(small.Next()))
+    found.push_back(std::move(row));
+  EXPECT_EQ(found, expected);
+
+  large.LoadState(small.State());
+  EXPECT_NE(rows_of(large.Next()), expected);
+  EXPECT_THAT(MessageOf([&] { large.LoadState(in_between); }),
+              HasSubstr("sequences_per_step was 2, is 4"));
+
+  // 28 windows: a loader of 2 is at the end of its epoch where one of 24 has no further step.
+  options = Options(24, 8);
+  options.shuffle = true;
+  DataLoader huge(dataset_, options);
+  DataLoader fresh(dataset_, small.options());
+  for (int64_t step = 0; step < 12; ++step)
+    fresh.Next();
+  huge.LoadState(fresh.State());
+  const TokenBatch next = huge.Next();
+  EXPECT_EQ(next.epoch, 1);
+  EXPECT_EQ(next.step, 0);
+}
+
 TEST_F(TwoShards, RefusesAPositionOfOtherSettings) {
   DataLoader loader(dataset_, Options(2, 8, 0, 4));
   loader.Next();

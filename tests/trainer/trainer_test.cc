@@ -199,8 +199,8 @@ TEST(Resume, RefusesAnotherOptimizerDataModelOrEnd) {
   changed.optimizer = "sgd";
   EXPECT_ERROR(RunTrain(changed), "holds the state of adamw, expected sgd");
   changed = options;
-  changed.batch_size = 1;
-  EXPECT_ERROR(RunTrain(changed), "sequences_per_step was 2, is 1");
+  changed.batch_size = 3;
+  EXPECT_ERROR(RunTrain(changed), "sequences_per_step was 2, is 3");
   changed = options;
   models::ModelConfig other = TinyConfig();
   other.transformer.hidden_size = 24;
