@@ -15,4 +15,8 @@ void SetNumThreads(int num_threads) {
   omp_set_num_threads(num_threads);
 }
 
+int GetNumThreads() {
+  return omp_get_max_threads();
+}
+
 }  // namespace infini_train

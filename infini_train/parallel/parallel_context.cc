@@ -36,6 +36,16 @@ ParallelContext::ParallelContext(std::unique_ptr<Communicator> world, int thread
 
 ParallelContext::~ParallelContext() = default;
 
+void ParallelContext::ShareFromFirst(std::span<double> values) const {
+  if (!world_ || values.empty()) return;
+  const Tensor shared =
+      Tensor::Empty({static_cast<std::int64_t>(values.size())}, DataType::kFloat64, device_);
+  shared.CopyFromHost(values.data(), values.size_bytes());
+  world_->Broadcast(shared, 0);
+  shared.CopyToHost(values.data());
+  world_->CheckErrors();
+}
+
 void ParallelContext::Stop(const std::string& reason) noexcept {
   if (world_) world_->Stop(reason);
   if (split_) split_->Stop(reason);

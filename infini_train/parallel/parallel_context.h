@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "infini_train/core/api.h"
@@ -48,6 +49,9 @@ class INFINI_TRAIN_API ParallelContext {
   Communicator* world() const { return world_.get(); }
   /// The ranks that have the same part of the model and other data; null where there is one.
   Communicator* data_parallel() const { return data_parallel_; }
+
+  /// Gives all ranks the numbers of rank 0, on the host. All ranks call it, with as many.
+  void ShareFromFirst(std::span<double> values) const;
 
   /// Stops all communicators: what this rank calls, and others as far as they are reached, ends
   /// with an Error that contains `reason`. From any thread.

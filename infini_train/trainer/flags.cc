@@ -227,8 +227,12 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
   flags.Add("load", o.load, "checkpoint, or folder of checkpoints (the latest), to resume from");
   flags.Add("load_optimizer_state", o.load_optimizer_state, "restore the optimizer when resuming");
 
-  flags.Section("Parallelism (this version trains on one device)");
-  flags.Add("nthread_per_process", o.nthread_per_process, "devices of a process; 1 only");
+  flags.Section("Parallelism");
+  flags.Add(
+      "nthread_per_process", o.nthread_per_process,
+      "data-parallel ranks, each a thread with a device of its own (cpu: a part of the cores)");
+  flags.Add("ddp_bucket_mb", o.ddp_bucket_mb,
+            "gradients that are reduced together, while backward goes on");
   flags.Add("tensor_parallel", o.tensor_parallel, "1 only");
   flags.Add("sequence_parallel", o.sequence_parallel, "false only");
   flags.Add("pipeline_parallel", o.pipeline_parallel, "1 only");

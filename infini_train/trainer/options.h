@@ -77,8 +77,9 @@ struct TrainOptions {
 
   std::int64_t num_threads = 0;
 
-  // Degrees of parallelism; this version trains on one device.
+  // Degrees of parallelism: data over threads of this process.
   std::int64_t nthread_per_process = 1;
+  double ddp_bucket_mb = 25.0;
   std::int64_t tensor_parallel = 1;
   bool sequence_parallel = false;
   std::int64_t pipeline_parallel = 1;

@@ -12,9 +12,9 @@ std::string FormatStep(const StepReport& r) {
   constexpr std::size_t kMegabyte = 1 << 20;
   return fmt::format(
       "step {:4}/{} | train loss {:.6f} | norm {:.4f} | lr {:.2e} | ({:.2f} ms | {:.0f} tok/s{} | "
-      "peak used: {:5} MB | peak reserved: {:5} MB, DP=1, TP=1, SP=1, PP=1)",
+      "peak used: {:5} MB | peak reserved: {:5} MB, DP={}, TP=1, SP=1, PP=1)",
       r.step, r.total, r.loss, r.grad_norm, r.learning_rate, r.milliseconds, r.tokens_per_second(),
-      utilisation, r.peak_used / kMegabyte, r.peak_reserved / kMegabyte);
+      utilisation, r.peak_used / kMegabyte, r.peak_reserved / kMegabyte, r.data_parallel);
 }
 
 std::string FormatDuration(double seconds) {
@@ -42,9 +42,11 @@ std::size_t TerminalWidth(std::FILE* file) {
 
 }  // namespace
 
-ProgressPrinter::ProgressPrinter(std::FILE* out) : out_(out), terminal_(isatty(fileno(out)) == 1) {}
+ProgressPrinter::ProgressPrinter(std::FILE* out)
+    : out_(out), terminal_(out != nullptr && isatty(fileno(out)) == 1) {}
 
 void ProgressPrinter::Step(const StepReport& report, bool log) {
+  if (out_ == nullptr) return;
   if (terminal_) {
     const std::string eta = " | ETA " + FormatDuration(report.seconds_left);
     const std::string text = FormatStep(report) + eta;
@@ -64,6 +66,7 @@ void ProgressPrinter::Transient(const std::string& text) {
 }
 
 void ProgressPrinter::Line(const std::string& text) {
+  if (out_ == nullptr) return;
   Finish();
   fmt::print(out_, "{}\n", text);
   std::fflush(out_);

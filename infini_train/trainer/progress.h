@@ -21,6 +21,7 @@ struct StepReport {
   double flops_utilisation = -1.0;  ///< model FLOPS per second over the peak; negative if unknown
   std::size_t peak_used = 0;        ///< bytes in tensors
   std::size_t peak_reserved = 0;    ///< bytes held by the allocator
+  int data_parallel = 1;            ///< ranks with the same part of the model
 
   double tokens_per_second() const {
     return milliseconds > 0 ? static_cast<double>(tokens) / milliseconds * 1e3 : 0.0;
@@ -38,6 +39,7 @@ INFINI_TRAIN_API std::string FormatDuration(double seconds);
 /// terminal's width; else a line a step.
 class INFINI_TRAIN_API ProgressPrinter {
  public:
+  /// A null `out` prints nothing.
   explicit ProgressPrinter(std::FILE* out);
 
   /// `log` says whether this step gets a lasting line when not on a terminal.

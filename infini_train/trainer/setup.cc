@@ -20,6 +20,9 @@
 namespace infini_train::trainer {
 namespace {
 
+/// Threads that share the CPU.
+constexpr std::int64_t kMaxRanks = 1024;
+
 /// A switch of the environment: 0 or 1.
 std::optional<bool> SwitchOfEnvironment(const char* name) {
   const char* value = std::getenv(name);
@@ -64,6 +67,23 @@ Device ResolveDevice(const std::string& text) {
   return device;
 }
 
+std::vector<Device> DevicesOfRanks(Device first, std::int64_t num_ranks) {
+  const int count = GetDeviceGuardImpl(first.type()).DeviceCount();
+  const std::int64_t most = first.is_cpu() ? kMaxRanks : count - first.index();
+  if (num_ranks < 1 || num_ranks > most) {
+    throw Error(fmt::format(
+        "nthread_per_process: expected 1 to {}{}, got {}", most,
+        first.is_cpu() ? ""
+                       : fmt::format(", the devices of {} from {} on",
+                                     infini_train::ToString(first.type()), first.ToString()),
+        num_ranks));
+  }
+  std::vector<Device> devices;
+  for (int rank = 0; rank < static_cast<int>(num_ranks); ++rank)
+    devices.push_back(first.is_cpu() ? first : Device(first.type(), first.index() + rank));
+  return devices;
+}
+
 std::optional<DataType> ParseAutocast(const std::string& dtype) {
   const DataType parsed = ParseDataType(dtype);
   if (parsed == DataType::kFloat32) return std::nullopt;
@@ -71,12 +91,13 @@ std::optional<DataType> ParseAutocast(const std::string& dtype) {
   throw Error(fmt::format("dtype: expected float32 or bfloat16, got {}", dtype));
 }
 
-void ApplyNumThreads(std::int64_t num_threads) {
+void ApplyNumThreads(std::int64_t num_threads, int num_ranks) {
   if (num_threads < 0) {
     throw Error(fmt::format("num_threads: expected 0 or more, got {}", num_threads));
   }
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();
   if (num_threads > 0) SetNumThreads(static_cast<int>(std::min(num_threads, kMost)));
+  if (num_ranks > 1) SetNumThreads(std::max(GetNumThreads() / num_ranks, 1));
 }
 
 std::filesystem::path ResolveModelPath(const std::string& path) {

@@ -21,11 +21,16 @@ namespace infini_train::trainer {
 /// named device is not there. It becomes the calling thread's current device.
 INFINI_TRAIN_API Device ResolveDevice(const std::string& text);
 
+/// The devices of ranks that are threads of this process: `first` and those after it, or the CPU
+/// for all. Throws Error when there are fewer.
+std::vector<Device> DevicesOfRanks(Device first, std::int64_t num_ranks);
+
 /// float32 or bfloat16 as the type that matrix products run in. Throws Error on others.
 std::optional<DataType> ParseAutocast(const std::string& dtype);
 
-/// Sets the threads that CPU kernels use; 0 leaves the default. Throws Error for a negative number.
-void ApplyNumThreads(std::int64_t num_threads);
+/// Sets the threads that CPU kernels use; 0 leaves the default. With several ranks in the process
+/// each gets a part, for its calling thread. Throws Error for a negative number.
+void ApplyNumThreads(std::int64_t num_threads, int num_ranks = 1);
 
 /// The folder or file itself where it holds a model, else the newest checkpoint of a training run
 /// there. Throws Error when there is neither.

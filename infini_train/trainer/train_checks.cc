@@ -92,29 +92,33 @@ std::int64_t CheckTrainOptions(const TrainOptions& o) {
   Require(o.beta2 >= 0.0 && o.beta2 < 1.0, "beta2", "0 <= beta2 < 1", o.beta2);
   Require(o.eps > 0.0, "eps", "a positive number", o.eps);
   Require(o.dropout < 1.0, "dropout", "0 <= dropout < 1", o.dropout);
+  Require(o.nthread_per_process > 0, "nthread_per_process", "1 or more", o.nthread_per_process);
+  Require(o.ddp_bucket_mb > 0.0 && std::isfinite(o.ddp_bucket_mb), "ddp_bucket_mb",
+          "a positive number", o.ddp_bucket_mb);
   const std::pair<const char*, std::int64_t> degrees[] = {
-      {"nthread_per_process", o.nthread_per_process},
       {"tensor_parallel", o.tensor_parallel},
       {"pipeline_parallel", o.pipeline_parallel},
       {"virtual_pipeline_parallel", o.virtual_pipeline_parallel}};
   for (const auto& [flag, value] : degrees) {
-    Require(value == 1, flag, "1 (this version trains on one device)", value);
+    Require(value == 1, flag, "1 (this version has data parallelism alone)", value);
   }
   Require(!o.sequence_parallel, "sequence_parallel", "false without tensor parallelism", true);
-  Require(o.zero_stage == 0, "zero_stage", "0 (this version trains on one device)", o.zero_stage);
+  Require(o.zero_stage == 0, "zero_stage", "0 (this version shards no states)", o.zero_stage);
   ParseGraphMode(o.graph);
   if (o.save_interval > 0) {
     Require(!o.save.empty(), "save_interval", "--save to say where", "none");
   }
   const std::int64_t micro = o.batch_size * o.sequence_length;
   if (o.total_batch_size == 0) return 1;
-  if (o.total_batch_size % micro != 0) {
-    throw Error(
-        fmt::format("total_batch_size: expected a multiple of batch_size * sequence_length = {} * "
-                    "{} = {}, got {}",
-                    o.batch_size, o.sequence_length, micro, o.total_batch_size));
+  const std::int64_t ranks = o.nthread_per_process;
+  if (o.total_batch_size % micro != 0 || o.total_batch_size / micro % ranks != 0) {
+    throw Error(fmt::format(
+        "total_batch_size: expected a multiple of batch_size * sequence_length{} = {} "
+        "* {}{} = {}, got {}",
+        ranks > 1 ? " * nthread_per_process" : "", o.batch_size, o.sequence_length,
+        ranks > 1 ? fmt::format(" * {}", ranks) : "", micro * ranks, o.total_batch_size));
   }
-  return o.total_batch_size / micro;
+  return o.total_batch_size / micro / ranks;
 }
 
 optim::LrSchedule MakeSchedule(const TrainOptions& o) {

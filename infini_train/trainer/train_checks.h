@@ -17,8 +17,9 @@ namespace infini_train::trainer {
 /// The type of the parameters (--param_dtype): float32, or bfloat16 beside --dtype bfloat16.
 DataType ParseParamDataType(const TrainOptions& options);
 
-/// Checks every number on its own and against the others; returns the number of micro-batches of a
-/// step, total_batch_size / (batch_size * sequence_length), which must divide.
+/// Checks every number on its own and against the others; returns the number of micro-batches that
+/// each rank has in a step, total_batch_size / (batch_size * sequence_length *
+/// nthread_per_process), which must divide.
 std::int64_t CheckTrainOptions(const TrainOptions& options);
 
 optim::LrSchedule MakeSchedule(const TrainOptions& options);

@@ -10,15 +10,21 @@
 #include <memory>
 #include <optional>
 
+#include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/checkpoint/training_checkpoint.h"
 #include "infini_train/core/device/allocator.h"
 #include "infini_train/core/error.h"
+#include "infini_train/core/generator.h"
+#include "infini_train/core/threads.h"
 #include "infini_train/data/data_loader.h"
 #include "infini_train/models/model.h"
 #include "infini_train/ops/matmul_precision.h"
 #include "infini_train/optim/lr_scheduler.h"
 #include "infini_train/optim/optimizer.h"
+#include "infini_train/parallel/data_parallel.h"
+#include "infini_train/parallel/parallel_context.h"
+#include "infini_train/parallel/thread_ranks.h"
 #include "infini_train/trainer/diagnose.h"
 #include "infini_train/trainer/metrics.h"
 #include "infini_train/trainer/profile/step_profiler.h"
@@ -40,11 +46,17 @@ double SecondsSince(Clock::time_point start) {
 
 class Trainer {
  public:
-  Trainer(const TrainOptions& options, std::FILE* out);
+  Trainer(const TrainOptions& options, parallel::ParallelContext& context, std::FILE* out);
 
   int Run();
 
  private:
+  /// What decides over the next step, the same on all ranks.
+  struct Plan {
+    bool goes_on = false;
+    double learning_rate = 0.0;
+  };
+  Plan MakePlan(std::int64_t step) const;
   void LoadData(std::int64_t vocab_size);
   void Resume(const std::filesystem::path& folder);
   void LoadFp8Scales(const checkpoint::TrainingState& state, const std::filesystem::path& folder);
@@ -53,6 +65,10 @@ class Trainer {
   [[noreturn]] void ReportNonFinite(std::int64_t step, double loss,
                                     const std::vector<TokenBatch>& batches);
   std::vector<TokenBatch> NextBatches();
+  /// Tokens of a step, of all ranks.
+  std::int64_t TokensPerStep() const;
+  /// The state of random numbers that a rank draws from when rank 0 has `first`.
+  Generator::State RandomOfRank(Generator::State first) const;
   /// Share of the time limit that is used up; 0 without a limit.
   double TimeUsed() const;
   bool IsDone(std::int64_t step) const;
@@ -68,6 +84,7 @@ class Trainer {
   std::string ResumeHint() const;
 
   TrainOptions options_;
+  parallel::ParallelContext& context_;
   ProgressPrinter progress_;
   Device device_;
   std::optional<DataType> autocast_;
@@ -77,6 +94,7 @@ class Trainer {
   std::shared_ptr<const Tokenizer> tokenizer_;
   models::Model model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<parallel::DataParallel> data_parallel_;
   std::unique_ptr<StepRunner> runner_;
   std::shared_ptr<const TokenDataset> train_data_;
   std::unique_ptr<DataLoader> loader_;
@@ -91,16 +109,17 @@ class Trainer {
   std::string saved_to_;
 };
 
-Trainer::Trainer(const TrainOptions& options, std::FILE* out)
+Trainer::Trainer(const TrainOptions& options, parallel::ParallelContext& context, std::FILE* out)
     : options_(options),
+      context_(context),
       progress_(out),
-      device_(ResolveDevice(options.device)),
+      device_(context.device()),
       autocast_(ParseAutocast(options.dtype)),
       accumulation_steps_(CheckTrainOptions(options)),
       schedule_(MakeSchedule(options)) {
-  ApplyNumThreads(options_.num_threads);
+  ApplyNumThreads(options_.num_threads, context_.world_size());
   SetMatmulPrecision(ParseMatmulPrecision(options_.matmul_precision));
-  ManualSeed(options_.seed);
+  DefaultGenerator().set_state(RandomOfRank({.seed = options_.seed}));
 
   std::vector<std::filesystem::path> tokenizer_folders;
   std::filesystem::path resume_from;
@@ -132,42 +151,69 @@ Trainer::Trainer(const TrainOptions& options, std::FILE* out)
   }
   model_.module->set_activation_checkpointing(MakeCheckpointing(options_));
   optimizer_ = MakeOptimizer(options_, model_);
+  if (parallel::Communicator* communicator = context_.data_parallel()) {
+    data_parallel_ = std::make_unique<parallel::DataParallel>(
+        *communicator, model_.module->NamedParameters(), options_.ddp_bucket_mb);
+    data_parallel_->Broadcast(model_.module->StateDict());
+  }
   runner_ = std::make_unique<StepRunner>(
       model_, *optimizer_,
-      StepOptions{autocast_, options_.grad_clip, ParseGraphMode(options_.graph)},
+      StepOptions{autocast_, options_.grad_clip, ParseGraphMode(options_.graph),
+                  data_parallel_.get()},
       [this](const std::string& text) { progress_.Line(text); });
   if (!resume_from.empty()) Resume(resume_from);
   if (options_.num_iteration > 0 && first_step_ >= options_.num_iteration) {
     throw Error(fmt::format("num_iteration: expected more than the {} steps already made, got {}",
                             first_step_, options_.num_iteration));
   }
-  if (!options_.profile.empty()) {
+  if (!options_.profile.empty() && context_.is_first()) {
     profiler_ = std::make_unique<StepProfiler>(
         options_.profile,
         ParseProfileSteps(options_.profile_steps, first_step_, options_.num_iteration), device_);
   }
-  if (!options_.save.empty()) checkpoint::CheckWritable(options_.save);
-  if (!options_.metrics_file.empty()) {
-    sinks_.push_back(OpenJsonLines(options_.metrics_file, first_step_));
+  if (context_.is_first()) {
+    if (!options_.save.empty()) checkpoint::CheckWritable(options_.save);
+    if (!options_.metrics_file.empty()) {
+      sinks_.push_back(OpenJsonLines(options_.metrics_file, first_step_));
+    }
+    if (!options_.tensorboard_dir.empty())
+      sinks_.push_back(OpenTensorBoard(options_.tensorboard_dir));
   }
-  if (!options_.tensorboard_dir.empty())
-    sinks_.push_back(OpenTensorBoard(options_.tensorboard_dir));
 
   progress_.Line(
       fmt::format("{} | {} parameters | {} on {} | {} training tokens in {} files | {} tokens a "
-                  "step ({} x {} x {}) | {}",
+                  "step ({}{} x {} x {}) | {}",
                   model_.config.family, model_.config.transformer.NumParameters(), options_.dtype,
-                  device_.ToString(), train_data_->num_tokens(), train_data_->shards().size(),
-                  accumulation_steps_ * options_.batch_size * options_.sequence_length,
+                  context_.world_size() > 1
+                      ? fmt::format("{} ranks from {}", context_.world_size(), device_.ToString())
+                      : device_.ToString(),
+                  train_data_->num_tokens(), train_data_->shards().size(), TokensPerStep(),
+                  context_.world_size() > 1 ? fmt::format("{} x ", context_.world_size()) : "",
                   accumulation_steps_, options_.batch_size, options_.sequence_length,
                   runner_->captures() ? "steps captured into a graph" : "steps not captured"));
 }
 
+std::int64_t Trainer::TokensPerStep() const {
+  return context_.world_size() * accumulation_steps_ * options_.batch_size *
+         options_.sequence_length;
+}
+
+Generator::State Trainer::RandomOfRank(Generator::State first) const {
+  // Far apart, so that another seed of the run is not another rank.
+  constexpr std::uint64_t kStride = 0x9E3779B97F4A7C15;
+  first.seed += kStride * static_cast<std::uint64_t>(context_.rank());
+  return first;
+}
+
 void Trainer::LoadData(std::int64_t vocab_size) {
-  const BatchGeometry geometry{options_.batch_size, options_.sequence_length, 0, 1};
+  BatchGeometry geometry{options_.batch_size, options_.sequence_length, context_.coordinates().data,
+                         context_.degrees().data};
   loader_ = std::make_unique<DataLoader>(
       train_data_, DataLoaderOptions{geometry, options_.shuffle, options_.seed, vocab_size, 4});
-  if (!options_.input_val_bin.empty()) {
+  if (!options_.input_val_bin.empty() && context_.is_first()) {
+    // Rank 0 evaluates alone.
+    geometry.rank = 0;
+    geometry.world_size = 1;
     validation_.emplace(std::make_shared<TokenDataset>(options_.input_val_bin), geometry,
                         vocab_size);
   }
@@ -201,7 +247,7 @@ void Trainer::Resume(const std::filesystem::path& folder) {
   }
   LoadFp8Scales(state, folder);
   loader_->LoadState(state.data_state);
-  DefaultGenerator().set_state(state.random);
+  DefaultGenerator().set_state(RandomOfRank(state.random));
   first_step_ = state.step;
   progress_.Line(fmt::format("resumed from {} after step {}", folder.string(), state.step));
 }
@@ -239,6 +285,16 @@ void Trainer::ReportNonFinite(std::int64_t step, double loss,
     const Autocast autocast(autocast_);
     place = FindNonFinite(model_, tokens.inputs, tokens.targets);
     if (!place.empty()) break;
+  }
+  if (context_.world_size() > 1) {
+    // The first rank that found it speaks; if none did, rank 0.
+    const double vote = place.empty() ? context_.is_first() ? 0.5 : 0.0
+                                      : 1.0 + context_.world_size() - context_.rank();
+    const Tensor votes = Full({1}, vote, DataType::kFloat64, device_);
+    context_.world()->AllReduce(votes, parallel::ReduceOp::kMax);
+    // The others are stopped here.
+    if (votes.Item() != vote) context_.world()->Barrier();
+    if (!place.empty()) place += fmt::format(" on rank {}", context_.rank());
   }
   progress_.Finish();
   throw Error(
@@ -281,7 +337,7 @@ void Trainer::Sample(std::int64_t step) {
 }
 
 void Trainer::Save(std::int64_t step) {
-  if (options_.save.empty()) return;
+  if (options_.save.empty() || !context_.is_first()) return;
   const checkpoint::CheckpointManager manager(options_.save, options_.max_checkpoint_keep);
   const std::filesystem::path folder = manager.Save(step, [&](const std::filesystem::path& target) {
     models::SaveModel(model_, target);
@@ -348,7 +404,8 @@ StepReport Trainer::MakeReport(std::int64_t step, const StepResult& result, doub
   report.grad_norm = result.grad_norm;
   report.learning_rate = learning_rate;
   report.milliseconds = 1e3 * seconds;
-  report.tokens = accumulation_steps_ * options_.batch_size * options_.sequence_length;
+  report.tokens = TokensPerStep();
+  report.data_parallel = context_.degrees().data;
   smoothed_seconds_ =
       smoothed_seconds_ == 0.0 ? seconds : 0.95 * smoothed_seconds_ + 0.05 * seconds;
   report.seconds_left = std::numeric_limits<double>::infinity();
@@ -374,17 +431,25 @@ StepReport Trainer::MakeReport(std::int64_t step, const StepResult& result, doub
   return report;
 }
 
+Trainer::Plan Trainer::MakePlan(std::int64_t step) const {
+  double values[] = {IsDone(step) ? 0.0 : 1.0, LearningRate(step)};
+  // Clocks and signals are not the same for all.
+  context_.ShareFromFirst(values);
+  return {values[0] != 0.0, values[1]};
+}
+
 int Trainer::Run() {
-  const StopSignals signals;
+  std::optional<StopSignals> signals;
+  if (context_.is_first()) signals.emplace();
   start_ = Clock::now();
   if (first_step_ == 0 && options_.val_loss_every > 0) Validate(0);
   bool saved = false;
   bool validated = false;
   std::int64_t step = first_step_;
-  while (!IsDone(step)) {
+  for (Plan plan; (plan = MakePlan(step)).goes_on;) {
     allocator::ResetPeakStats(device_);
     const Clock::time_point step_start = Clock::now();
-    const double learning_rate = LearningRate(step);
+    const double learning_rate = plan.learning_rate;
     if (profiler_) profiler_->BeforeStep(step + 1);
     const StepResult result = TrainStep(++step, learning_rate);
     if (profiler_) profiler_->AfterStep(step);
@@ -405,7 +470,7 @@ int Trainer::Run() {
                         {"peak_reserved_bytes", static_cast<double>(report.peak_reserved)}});
     if (profiler_ && profiler_->IsDone()) WriteProfile();
     if ((validated = due(options_.val_loss_every))) Validate(step);
-    if (due(options_.sample_every)) Sample(step);
+    if (due(options_.sample_every) && context_.is_first()) Sample(step);
     if ((saved = due(options_.save_interval))) Save(step);
   }
   WriteProfile();
@@ -423,7 +488,17 @@ int Trainer::Run() {
 }  // namespace
 
 int Train(const TrainOptions& options, std::FILE* out) {
-  return Trainer(options, out).Run();
+  const Device device = ResolveDevice(options.device);
+  const std::vector<Device> devices = DevicesOfRanks(device, options.nthread_per_process);
+  const int num_threads = GetNumThreads();
+  int status = 0;
+  parallel::RunThreadRanks(devices, [&](parallel::ParallelContext& context) {
+    Trainer trainer(options, context, context.is_first() ? out : nullptr);
+    const int status_of_rank = trainer.Run();
+    if (context.is_first()) status = status_of_rank;
+  });
+  if (devices.size() > 1) SetNumThreads(num_threads);
+  return status;
 }
 
 }  // namespace infini_train::trainer

@@ -7,10 +7,19 @@
 namespace infini_train::trainer {
 
 Tensor AccumulateGradients(const models::Model& model, std::span<const DeviceBatch> batches,
-                           std::optional<DataType> autocast_dtype) {
+                           std::optional<DataType> autocast_dtype,
+                           parallel::DataParallel* data_parallel) {
   std::int64_t num_targets = 0;
-  for (const DeviceBatch& batch : batches)
+  const DeviceBatch* last = nullptr;
+  for (const DeviceBatch& batch : batches) {
     num_targets += batch.num_targets;
+    if (batch.num_targets > 0) last = &batch;
+  }
+  const bool is_parallel = data_parallel != nullptr && last != nullptr;
+  if (is_parallel) {
+    num_targets *= data_parallel->communicator().size();
+    data_parallel->BeginStep();
+  }
   Tensor total;
   for (const DeviceBatch& batch : batches) {
     if (batch.num_targets == 0) continue;
@@ -20,9 +29,14 @@ Tensor AccumulateGradients(const models::Model& model, std::span<const DeviceBat
       loss =
           model.module->Loss(batch.inputs, batch.targets, 1.0 / static_cast<double>(num_targets));
     }
+    if (is_parallel && &batch == last) data_parallel->LastBackward();
     Backward(loss);
     const NoGrad no_grad;
     total = total.defined() ? total + loss.Detach() : loss.Detach();
+  }
+  if (is_parallel) {
+    data_parallel->EndStep();
+    data_parallel->communicator().AllReduce(total);
   }
   model.module->UpdateFp8Scales();
   return total;

@@ -7,6 +7,7 @@
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/models/model.h"
+#include "infini_train/parallel/data_parallel.h"
 #include "infini_train/trainer/setup.h"
 
 namespace infini_train::trainer {
@@ -14,8 +15,12 @@ namespace infini_train::trainer {
 /// Adds the gradients of one optimizer step: of the mean loss over all targets of the micro-batches
 /// together, however they are spread. Returns that mean, float32 [] on the model's device;
 /// undefined, with no gradient, when no target counts. Does not wait for the device.
+///
+/// With `data_parallel`, the mean and the gradients are over the micro-batches of all its ranks,
+/// which have as many targets each.
 INFINI_TRAIN_API Tensor AccumulateGradients(const models::Model& model,
                                             std::span<const DeviceBatch> batches,
-                                            std::optional<DataType> autocast_dtype);
+                                            std::optional<DataType> autocast_dtype,
+                                            parallel::DataParallel* data_parallel = nullptr);
 
 }  // namespace infini_train::trainer

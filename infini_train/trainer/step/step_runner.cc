@@ -87,6 +87,14 @@ StepRunner::StepRunner(models::Model model, optim::Optimizer& optimizer, const S
                             state_->device.ToString()));
   }
   captures_ = options_.graph != GraphMode::kOff && supported;
+  if (!captures_ || options_.data_parallel == nullptr) return;
+  const parallel::Ccl& ccl = options_.data_parallel->communicator().ccl();
+  if (ccl.CanCapture()) return;
+  const std::string why =
+      fmt::format("collectives of {} cannot be captured into graphs", ccl.Name());
+  if (options_.graph == GraphMode::kOn) throw Error(fmt::format("graph: {}", why));
+  captures_ = false;
+  notice_(fmt::format("steps are not captured into a graph: {}", why));
 }
 
 StepRunner::~StepRunner() = default;
@@ -135,7 +143,8 @@ void StepRunner::Fill(std::span<const TokenBatch> batches) {
 void StepRunner::Enqueue() {
   const State& state = *state_;
   optimizer_.ZeroGrad();
-  const Tensor loss = AccumulateGradients(model_, state.tokens->batches(), options_.autocast);
+  const Tensor loss = AccumulateGradients(model_, state.tokens->batches(), options_.autocast,
+                                          options_.data_parallel);
   const auto [norm, factor] = optim::ComputeGradientNorm(parameters_, options_.grad_clip);
   const NoGrad no_grad;
   // A loss that is not finite keeps the step from changing anything, as such a norm does.

@@ -14,6 +14,7 @@
 #include "infini_train/data/data_loader.h"
 #include "infini_train/models/model.h"
 #include "infini_train/optim/optimizer.h"
+#include "infini_train/parallel/data_parallel.h"
 
 namespace infini_train::trainer {
 
@@ -30,6 +31,8 @@ struct StepOptions {
   std::optional<DataType> autocast;
   double grad_clip = 0.0;  ///< largest norm of the gradient; 0 for no clipping
   GraphMode graph = GraphMode::kAuto;
+  /// Where other ranks train the same model on other data; outlives the runner.
+  parallel::DataParallel* data_parallel = nullptr;
 };
 
 /// The numbers of a step.
@@ -50,11 +53,15 @@ struct INFINI_TRAIN_API StepResult {
 /// ops are recorded (ops/op_recorder.h). What the model is set to (dropout, recomputation, hooks,
 /// which parameters are trained) is captured too: set it before the first step.
 ///
+/// With data parallelism all ranks run the same steps; loss, norm and what follows from them are
+/// those of all micro-batches together, with the same bits on every rank. Steps are captured where
+/// the collectives can be.
+///
 /// Between steps there are no gradients.
 class INFINI_TRAIN_API StepRunner {
  public:
   /// `notice` gets a line where a graph was asked for and steps do without. `optimizer` outlives
-  /// this. Throws Error for GraphMode::kOn on a device that has no graphs.
+  /// this. Throws Error for GraphMode::kOn on a device, or with collectives, that has no graphs.
   StepRunner(models::Model model, optim::Optimizer& optimizer, const StepOptions& options,
              std::function<void(const std::string&)> notice);
   ~StepRunner();
