@@ -18,26 +18,14 @@
 #include "infini_train/ops/dispatch.h"
 #include "primary_context.h"
 
-#define SIMT_KERNEL __global__
-#define SIMT_DEVICE __device__
-#define SIMT_HOST_DEVICE __host__ __device__
 #define SIMT_RESIDENT(lanes, blocks) __launch_bounds__(lanes, blocks)
-#define SIMT_UNROLL _Pragma("unroll")
 #define SIMT_DEVICE_TYPE kCUDA
+
+#include "backends/simt/native/language.h"
 
 namespace infini_train::simt {
 
-/// Places are for the emulator's messages.
-struct Place {
-  SIMT_HOST_DEVICE static constexpr Place current() { return {}; }
-};
-
 using NativeStream = cudaStream_t;
-
-inline constexpr int kMaxWarpSize = 64;
-inline constexpr std::int64_t kMaxGridX = 2147483647;
-inline constexpr std::int64_t kMaxGridYZ = 65535;
-inline constexpr std::size_t kMaxSharedBytes = std::size_t{64} << 10;
 
 }  // namespace infini_train::simt
 
@@ -49,146 +37,15 @@ inline constexpr std::size_t kMaxSharedBytes = std::size_t{64} << 10;
 
 namespace infini_train::simt {
 
-SIMT_HOST_DEVICE constexpr int WarpSize() {
-  return 32;
-}
-
-// The place in the launch.
-
-SIMT_DEVICE inline int ThreadIndex() {
-  return static_cast<int>(threadIdx.x);
-}
-SIMT_DEVICE inline int BlockSize() {
-  return static_cast<int>(blockDim.x);
-}
-SIMT_DEVICE inline std::int64_t BlockIndex() {
-  return blockIdx.x;
-}
-SIMT_DEVICE inline std::int64_t BlockIndexY() {
-  return blockIdx.y;
-}
-SIMT_DEVICE inline std::int64_t BlockIndexZ() {
-  return blockIdx.z;
-}
-SIMT_DEVICE inline std::int64_t GridSize() {
-  return gridDim.x;
-}
-SIMT_DEVICE inline std::int64_t GridSizeY() {
-  return gridDim.y;
-}
-SIMT_DEVICE inline std::int64_t GridSizeZ() {
-  return gridDim.z;
-}
-SIMT_DEVICE inline std::int64_t GlobalThreadIndex() {
-  return BlockIndex() * BlockSize() + ThreadIndex();
-}
-SIMT_DEVICE inline std::int64_t GlobalThreadCount() {
-  return GridSize() * BlockSize();
-}
-
-// Barriers and logical groups.
-
 namespace detail {
 
-/// Bits of the calling lane's logical group in its warp.
-template <int kWidth>
-SIMT_DEVICE inline unsigned GroupMask() {
-  static_assert(kWidth > 0 && kWidth <= 32 && (kWidth & (kWidth - 1)) == 0,
-                "the width of a group is a power of two up to the warp's 32");
-  return (0xFFFFFFFFu >> (32 - kWidth)) << (threadIdx.x & 31u & ~(kWidth - 1u));
-}
+using LaneMask = unsigned;
+inline constexpr int kWarpSize = 32;
 
-/// Applies a shuffle of 32-bit words to a value of any size.
-template <typename T, typename Move>
-SIMT_DEVICE inline T MoveWords(const T& value, Move move) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  constexpr int kWords = (sizeof(T) + 3) / 4;
-  unsigned words[kWords] = {};
-  memcpy(words, &value, sizeof(T));
-#pragma unroll
-  for (int i = 0; i < kWords; ++i)
-    words[i] = move(words[i]);
-  T result = value;
-  memcpy(&result, words, sizeof(T));
-  return result;
-}
-
-}  // namespace detail
-
-SIMT_DEVICE inline void SyncBlock(Place = {}) {
-  __syncthreads();
-}
-template <int kWidth>
-SIMT_DEVICE inline void SyncGroup(Place = {}) {
-  __syncwarp(detail::GroupMask<kWidth>());
-}
-template <int kWidth, typename T>
-SIMT_DEVICE inline T Shuffle(T value, int source_lane, Place = {}) {
-  return detail::MoveWords(value, [=](unsigned word) {
-    return __shfl_sync(detail::GroupMask<kWidth>(), word, source_lane, kWidth);
-  });
-}
-template <int kWidth, typename T>
-SIMT_DEVICE inline T ShuffleXor(T value, int lane_mask, Place = {}) {
-  return detail::MoveWords(value, [=](unsigned word) {
-    return __shfl_xor_sync(detail::GroupMask<kWidth>(), word, lane_mask, kWidth);
-  });
-}
-template <int kWidth, typename T>
-SIMT_DEVICE inline T ShuffleDown(T value, int delta, Place = {}) {
-  return detail::MoveWords(value, [=](unsigned word) {
-    return __shfl_down_sync(detail::GroupMask<kWidth>(), word, delta, kWidth);
-  });
-}
-template <int kWidth, typename T>
-SIMT_DEVICE inline T ShuffleUp(T value, int delta, Place = {}) {
-  return detail::MoveWords(value, [=](unsigned word) {
-    return __shfl_up_sync(detail::GroupMask<kWidth>(), word, delta, kWidth);
-  });
-}
-template <int kWidth>
-SIMT_DEVICE inline std::uint64_t Ballot(bool predicate, Place = {}) {
-  const unsigned votes = __ballot_sync(detail::GroupMask<kWidth>(), predicate);
-  return (votes >> (threadIdx.x & 31u & ~(kWidth - 1u))) & (0xFFFFFFFFu >> (32 - kWidth));
-}
-template <int kWidth>
-SIMT_DEVICE inline bool Any(bool predicate, Place = {}) {
-  return __any_sync(detail::GroupMask<kWidth>(), predicate);
-}
-template <int kWidth>
-SIMT_DEVICE inline bool All(bool predicate, Place = {}) {
-  return __all_sync(detail::GroupMask<kWidth>(), predicate);
-}
-
-// Memory.
-
-namespace detail {
-
-/// The type in which the compiler moves so many bytes by one instruction.
-template <std::size_t kBytes>
-using RawOf = std::conditional_t<
-    kBytes == 16, uint4,
-    std::conditional_t<
-        kBytes == 8, uint2,
-        std::conditional_t<kBytes == 4, unsigned,
-                           std::conditional_t<kBytes == 2, unsigned short, unsigned char>>>>;
-
-template <int N, typename T>
-SIMT_DEVICE inline Vec<T, N> LoadVector(const T* pointer) {
-  using Raw = RawOf<sizeof(Vec<T, N>)>;
-  static_assert(sizeof(Raw) == sizeof(Vec<T, N>));
-  const Raw raw = *reinterpret_cast<const Raw*>(pointer);
-  Vec<T, N> result;
-  memcpy(&result, &raw, sizeof(result));
-  return result;
-}
-template <typename T, int N>
-SIMT_DEVICE inline void StoreVector(T* pointer, const Vec<T, N>& value) {
-  using Raw = RawOf<sizeof(Vec<T, N>)>;
-  static_assert(sizeof(Raw) == sizeof(value));
-  Raw raw;
-  memcpy(&raw, &value, sizeof(raw));
-  *reinterpret_cast<Raw*>(pointer) = raw;
+SIMT_DEVICE inline std::int64_t DynamicSharedBytes() {
+  unsigned bytes;
+  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+  return bytes;
 }
 
 /// The type that the atomic functions know a 64-bit integer by.
@@ -202,23 +59,6 @@ using SumType =
     std::conditional_t<std::is_same_v<AtomicType<T>, long long>, unsigned long long, AtomicType<T>>;
 
 }  // namespace detail
-
-template <typename T>
-SIMT_DEVICE inline T Load(const T* pointer, Place = {}) {
-  return *pointer;
-}
-template <typename T>
-SIMT_DEVICE inline void Store(T* pointer, std::type_identity_t<T> value, Place = {}) {
-  *pointer = value;
-}
-template <int N, typename T>
-SIMT_DEVICE inline Vec<T, N> Load(const T* pointer, Place = {}) {
-  return detail::LoadVector<N>(pointer);
-}
-template <typename T, int N>
-SIMT_DEVICE inline void Store(T* pointer, const Vec<T, N>& value, Place = {}) {
-  detail::StoreVector(pointer, value);
-}
 
 template <typename T>
 SIMT_DEVICE inline T AtomicAdd(T* pointer, std::type_identity_t<T> value, Place = {}) {
@@ -238,52 +78,12 @@ SIMT_DEVICE inline T AtomicCas(T* pointer, std::type_identity_t<T> expected,
                                   static_cast<Native>(desired)));
 }
 
-/// A view of shared memory.
-template <typename T>
-class Shared {
- public:
-  Shared() = default;
-  SIMT_DEVICE Shared(T* data, std::int64_t size) : data_(data), size_(size) {}
+}  // namespace infini_train::simt
 
-  SIMT_DEVICE std::int64_t size() const { return size_; }
-  SIMT_DEVICE T& operator[](std::int64_t i) const { return data_[i]; }
-  template <int N>
-  SIMT_DEVICE Vec<T, N> Load(std::int64_t i, Place = {}) const {
-    return detail::LoadVector<N>(data_ + i);
-  }
-  template <int N>
-  SIMT_DEVICE void Store(std::int64_t i, const Vec<T, N>& value, Place = {}) const {
-    detail::StoreVector(data_ + i, value);
-  }
-  SIMT_DEVICE Shared Sub(std::int64_t offset, std::int64_t count, Place = {}) const {
-    return Shared(data_ + offset, count);
-  }
-  template <typename U>
-  SIMT_DEVICE Shared<U> As(Place = {}) const {
-    return Shared<U>(reinterpret_cast<U*>(data_), size_ * static_cast<std::int64_t>(sizeof(T)) /
-                                                      static_cast<std::int64_t>(sizeof(U)));
-  }
+#include "backends/simt/native/lanes.h"
+#include "backends/simt/native/memory.h"
 
- private:
-  T* data_ = nullptr;
-  std::int64_t size_ = 0;
-};
-
-template <typename T>
-SIMT_DEVICE inline T AtomicAdd(Shared<T> shared, std::int64_t i, std::type_identity_t<T> value,
-                               Place = {}) {
-  return AtomicAdd(&shared[i], value);
-}
-template <typename T>
-SIMT_DEVICE inline T AtomicMax(Shared<T> shared, std::int64_t i, std::type_identity_t<T> value,
-                               Place = {}) {
-  return AtomicMax(&shared[i], value);
-}
-template <typename T>
-SIMT_DEVICE inline T AtomicCas(Shared<T> shared, std::int64_t i, std::type_identity_t<T> expected,
-                               std::type_identity_t<T> desired, Place = {}) {
-  return AtomicCas(&shared[i], expected, desired);
-}
+namespace infini_train::simt {
 
 // Copies from global to shared memory that a lane need not wait for.
 
@@ -311,27 +111,6 @@ template <int kPending>
 SIMT_DEVICE inline void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
-
-namespace detail {
-
-SIMT_DEVICE inline std::int64_t DynamicSharedBytes() {
-  unsigned bytes;
-  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
-  return bytes;
-}
-
-}  // namespace detail
-
-// Bytes, as element types may have constructors, which shared memory does not run.
-#define SIMT_SHARED(T, name, count)                                             \
-  __shared__ alignas(16) unsigned char simt_shared_##name[sizeof(T) * (count)]; \
-  const ::infini_train::simt::Shared<T> name(reinterpret_cast<T*>(simt_shared_##name), count)
-
-#define SIMT_DYNAMIC_SHARED(T, name)             \
-  extern __shared__ uint4 simt_dynamic_shared[]; \
-  const ::infini_train::simt::Shared<T> name(    \
-      reinterpret_cast<T*>(simt_dynamic_shared), \
-      ::infini_train::simt::detail::DynamicSharedBytes() / static_cast<std::int64_t>(sizeof(T)))
 
 // Launches.
 

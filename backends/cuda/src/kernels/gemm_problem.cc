@@ -1,29 +1,16 @@
 #include "kernels/gemm_problem.h"
 
 #include <algorithm>
-#include <array>
-#include <utility>
 
+#include "backends/simt/kernels/gemm/gemm_layout.h"
 #include "infini_train/ops/matmul_precision.h"
 
 namespace infini_train::cuda {
 namespace {
 
-/// The most products that one call takes.
-constexpr std::int64_t kMaxBatch = 65535;
-
-/// The last two dims of a tensor, of `rows` rows, where one of their strides is 1.
-std::optional<Matrix> Find(const Tensor& tensor, std::int64_t rows, std::int64_t batch_stride) {
-  const std::int64_t columns = tensor.size(-1);
-  const std::int64_t row_stride = tensor.strides()[tensor.rank() - 2];
-  const std::int64_t column_stride = tensor.strides()[tensor.rank() - 1];
-  const auto type = TypeOf(tensor.dtype());
-  void* const data = tensor.raw_data();
-  if ((column_stride == 1 || columns == 1) && (row_stride >= columns || rows == 1))
-    return Matrix{data, type, columns, rows, std::max(row_stride, columns), batch_stride, true};
-  if ((row_stride == 1 || rows == 1) && (column_stride >= rows || columns == 1))
-    return Matrix{data, type, rows, columns, std::max(column_stride, rows), batch_stride, false};
-  return std::nullopt;
+Matrix ToMatrix(const simt::GemmMatrix& matrix) {
+  return {matrix.data,    TypeOf(matrix.dtype), matrix.rows,      matrix.columns,
+          matrix.leading, matrix.batch_stride,  matrix.transposed};
 }
 
 cublasComputeType_t ComputeTypeFor(DataType dtype) {
@@ -85,45 +72,15 @@ cudaDataType_t TypeOf(DataType dtype) {
 
 std::optional<GemmProblem> DescribeGemm(const Tensor& out, const Tensor& a, const Tensor& b,
                                         bool accumulate) {
-  using Strides = std::array<std::int64_t, 3>;
-  const int rank = out.rank();
-  const auto strides_of = [&](int i) {
-    return Strides{a.strides()[i], b.strides()[i], out.strides()[i]};
-  };
-  const Strides row = strides_of(rank - 2);
-  std::int64_t m = out.size(-2);
+  const std::optional<simt::GemmLayout> layout = simt::DescribeGemmLayout(out, a, b);
+  if (!layout) return std::nullopt;
   GemmProblem problem;
+  problem.first = ToMatrix(layout->first);
+  problem.second = ToMatrix(layout->second);
+  problem.out = ToMatrix(layout->out);
+  problem.batch = layout->batch;
   problem.accumulate = accumulate;
   problem.compute = ComputeTypeFor(a.dtype());
-  Strides batch = {};
-  for (int i = rank - 3; i >= 0; --i) {
-    const Strides step = strides_of(i);
-    const std::int64_t extent = out.shape()[i], count = problem.batch;
-    if (extent == 1) continue;
-    if (count == 1 && step == Strides{m * row[0], 0, m * row[2]}) {
-      m *= extent;  // Products with one b that follow each other are one product of more rows.
-      continue;
-    }
-    if (count == 1) batch = step;
-    if (step != Strides{count * batch[0], count * batch[1], count * batch[2]} && count > 1)
-      return std::nullopt;
-    problem.batch *= extent;
-  }
-  auto left = Find(a, m, batch[0]), right = Find(b, b.size(-2), batch[1]);
-  const auto result = Find(out, m, batch[2]);
-  if (out.numel() == 0 || a.size(-1) == 0 || problem.batch > kMaxBatch || !left || !right ||
-      !result) {
-    return std::nullopt;
-  }
-  if (result->transposed) {
-    // Rows of out are columns of its transpose, b^T a^T.
-    std::swap(left, right);
-    left->transposed = !left->transposed;
-    right->transposed = !right->transposed;
-  }
-  problem.first = *left;
-  problem.second = *right;
-  problem.out = *result;
   return problem;
 }
 
