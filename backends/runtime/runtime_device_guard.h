@@ -3,6 +3,7 @@
 #include <concepts>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <infini/rt/concepts.h>
@@ -280,8 +281,9 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
       ForgetLastError<Runtime>();
       if (error != rt::kErrorStreamCaptureImplicit)
         ThrowRuntimeError<Runtime>(error, "StreamIsCapturing");
+      return false;
     }
-    return false;
+    return captured_stream && *captured_stream == stream;
   }
 
   bool CanCapture() const noexcept override { return rt::GraphRuntime<Runtime>; }
@@ -293,6 +295,7 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
       // makes a library's handle. What would need the captured work's results fails in any mode.
       Check<Runtime>(Runtime::StreamBeginCapture(StreamOf(stream), rt::kStreamCaptureModeRelaxed),
                      "StreamBeginCapture");
+      if constexpr (!rt::HasStreamIsCapturing<Runtime>) captured_stream = stream;
     } else {
       DeviceGuardImpl::BeginCapture(stream);
     }
@@ -302,6 +305,7 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
     if constexpr (rt::GraphRuntime<Runtime>) {
       rt::Graph graph = nullptr;
       rt::GraphExec executable = nullptr;
+      captured_stream.reset();
       Check<Runtime>(Runtime::StreamEndCapture(StreamOf(stream), &graph), "StreamEndCapture");
       const rt::Error error = Runtime::GraphInstantiate(&executable, graph, 0);
       if (Runtime::GraphDestroy(graph) != rt::kSuccess) ForgetLastError<Runtime>();
@@ -338,6 +342,8 @@ class RuntimeDeviceGuard : public DeviceGuardImpl {
   static constexpr int kNone = -1;
   /// The device that is to become the runtime's current one when the calling thread uses it.
   static inline constinit thread_local int awaited_device = kNone;
+  /// Where the runtime does not say which stream the calling thread captures.
+  static inline constinit thread_local std::optional<StreamHandle> captured_stream;
 
   static void MakeCurrent(int index) {
     if constexpr (KnowsDevicesInUse<Runtime>) {
