@@ -95,7 +95,7 @@ bool maca_standin::IsLaunchBlocking() {
 }
 
 mcError_t mcGetDeviceProperties(mcDeviceProp_t* prop, int device) {
-  runtime::DeviceProp own;
+  runtime::DeviceProp own{};
   const mcError_t error =
       STANDIN_CALL(GetDeviceProperties, prop != nullptr ? &own : nullptr, device);
   if (error != mcSuccess) return error;
@@ -106,7 +106,7 @@ mcError_t mcGetDeviceProperties(mcDeviceProp_t* prop, int device) {
 }
 
 mcError_t mcDeviceGetAttribute(int* value, mcDeviceAttribute_t attribute, int device) {
-  runtime::DeviceProp own;
+  runtime::DeviceProp own{};
   const mcError_t error = STANDIN_CALL(GetDeviceProperties, &own, device);
   if (error != mcSuccess) return error;
   switch (attribute) {
@@ -127,7 +127,7 @@ mcError_t mcDeviceGetAttribute(int* value, mcDeviceAttribute_t attribute, int de
 }
 
 mcError_t mcDeviceGetName(char* name, int length, int device) {
-  runtime::DeviceProp own;
+  runtime::DeviceProp own{};
   const mcError_t error = STANDIN_CALL(GetDeviceProperties, &own, device);
   if (error != mcSuccess) return error;
   std::strncpy(name, own.name, static_cast<std::size_t>(length) - 1);

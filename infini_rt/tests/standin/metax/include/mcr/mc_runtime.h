@@ -1,7 +1,7 @@
 #pragma once
 
-// Stand-in for the vendor's header: what is known of MACA's runtime on the host. Numbers that are not
-// known are not CUDA's, so that code which takes them for CUDA's shows.
+// Stand-in for the vendor's header: what is known of MACA's runtime on the host. Numbers that are
+// not known are not CUDA's, so that code which takes them for CUDA's shows.
 
 #define STANDIN(name) mc##name
 #define STANDIN_NAMED_ERRORS 5000

@@ -1,0 +1,17 @@
+# Kernels run in the SIMT emulator, products on the CPU, collectives between threads.
+find_package(Boost REQUIRED COMPONENTS context)
+find_package(fmt CONFIG REQUIRED)
+list(PREPEND CMAKE_MODULE_PATH "${repository}/cmake/modules")
+find_package(DNNL REQUIRED)
+
+set(emulator block_runner fault fiber grid options race_detector shared_memory)
+list(TRANSFORM emulator REPLACE "(.+)" "${repository}/backends/simt/emulator/\\1.cc")
+target_sources(mcruntime PRIVATE sim/device.cc sim/launch.cc ${emulator}
+  "${repository}/infini_train/core/error.cc")
+target_link_libraries(mcruntime PRIVATE Boost::context fmt::fmt)
+
+maca_standin_library(mcblas sim/mcblas.cc)
+target_link_libraries(mcblas PRIVATE mcruntime DNNL::dnnl)
+
+maca_standin_library(mccl sim/mccl.cc sim/mccl_group.cc)
+target_link_libraries(mccl PRIVATE mcruntime Threads::Threads)
