@@ -10,7 +10,7 @@
 ///     #include "backends/simt/context.h", geometry.h, math.h, vector.h
 ///     namespace infini_train::simt::detail { LaneMask; kWarpSize; DynamicSharedBytes() }
 ///     AtomicAdd(), AtomicMax() and AtomicCas() for global memory
-///     #include "backends/simt/native/lanes.h" and "backends/simt/native/memory.h"
+///     #include "backends/simt/native/lanes.h", launch.h and memory.h there
 ///     MaxDynamicSharedBytes(); Launch()
 
 #include <cstddef>

@@ -8,13 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "infini_train/core/dtype.h"
-#include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
 #include "primary_context.h"
 
@@ -81,6 +79,7 @@ SIMT_DEVICE inline T AtomicCas(T* pointer, std::type_identity_t<T> expected,
 }  // namespace infini_train::simt
 
 #include "backends/simt/native/lanes.h"
+#include "backends/simt/native/launch.h"
 #include "backends/simt/native/memory.h"
 
 namespace infini_train::simt {
@@ -134,8 +133,7 @@ namespace detail {
 inline void CheckLaunch(cudaError_t error, OpId op) {
   if (error == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());  // No later call is blamed for it.
-  const std::string name = op == OpId::kCount ? "a kernel" : std::string(GetOpInfo(op).name);
-  throw Error("launch of " + name + ": " + cudaGetErrorString(error));
+  ThrowLaunchError(op, cudaGetErrorString(error));
 }
 
 /// Makes a context's device the current one for a scope: the default stream is the current
@@ -166,12 +164,8 @@ inline constexpr std::size_t kLittleSharedBytes = std::size_t{16} << 10;
 template <typename... P, typename... A>
 void Launch(const Context& context, const Geometry& geometry, void (*kernel)(P...),
             A&&... arguments) {
-  static_assert(sizeof...(P) == sizeof...(A), "the kernel takes another number of arguments");
-  static_assert((std::is_trivially_copyable_v<P> && ...),
-                "arguments of kernels are trivially copyable");
-  static_assert((sizeof(P) + ... + 0) <= kMaxArgumentBytes,
-                "the arguments of a kernel take at most 4096 bytes");
-  if (geometry.grid_x == 0 || geometry.grid_y == 0 || geometry.grid_z == 0) return;
+  detail::CheckParameters<sizeof...(A), P...>();
+  if (detail::IsEmpty(geometry)) return;
   const detail::LaunchDevice device(context);
   const auto* function = reinterpret_cast<const void*>(kernel);
   if (geometry.dynamic_shared_bytes > detail::kLittleSharedBytes) {
@@ -186,15 +180,13 @@ void Launch(const Context& context, const Geometry& geometry, void (*kernel)(P..
   }
   std::tuple<std::remove_const_t<P>...> values(
       static_cast<std::remove_const_t<P>>(std::forward<A>(arguments))...);
-  const dim3 grid(static_cast<unsigned>(geometry.grid_x), static_cast<unsigned>(geometry.grid_y),
-                  static_cast<unsigned>(geometry.grid_z));
   std::apply(
       [&](auto&... value) {
         void* pointers[] = {&value..., nullptr};
-        detail::CheckLaunch(
-            cudaLaunchKernel(function, grid, dim3(static_cast<unsigned>(geometry.block)), pointers,
-                             geometry.dynamic_shared_bytes, context.stream),
-            context.op);
+        detail::CheckLaunch(cudaLaunchKernel(function, detail::GridOf(geometry),
+                                             dim3(static_cast<unsigned>(geometry.block)), pointers,
+                                             geometry.dynamic_shared_bytes, context.stream),
+                            context.op);
       },
       values);
 }

@@ -1,0 +1,166 @@
+// Matrix products by mcBLAS. What the library does not take is left to the portable kernel, what it
+// has no epilogue for is composed from other ops.
+#include "backends/simt/kernels/gemm/gemm.h"
+
+#include <mcblas/mcblas.h>
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "backends/simt/kernels/gemm/gemm_layout.h"
+#include "infini_train/core/device/device_guard.h"
+#include "infini_train/core/dtype.h"
+#include "infini_train/core/error.h"
+#include "infini_train/ops/gemm_composition.h"
+#include "infini_train/ops/kernel_library.h"
+#include "infini_train/ops/matmul_precision.h"
+#include "runtime/policy.h"
+
+namespace infini_train::simt {
+namespace {
+
+void Check(mcblasStatus_t status, const char* call) {
+  if (status != MCBLAS_STATUS_SUCCESS)
+    throw Error(std::string("Gemm: ") + call + ": " + mcblasGetStatusString(status));
+}
+
+/// The calling thread's handle for the current device. Handles live as long as the process: the
+/// runtime may be gone before a thread's objects are.
+mcblasHandle_t HandleOf(Device device) {
+  thread_local std::unordered_map<int, mcblasHandle_t> handles;
+  mcblasHandle_t& handle = handles[device.index()];
+  if (handle == nullptr) {
+    const DeviceGuard current(device);  // starts the runtime, which comes first
+    Check(mcblasCreate(&handle), "mcblasCreate");
+    Check(mcblasSetPointerMode(handle, MCBLAS_POINTER_MODE_HOST), "mcblasSetPointerMode");
+  }
+  return handle;
+}
+
+/// The one place that decides on float64 sums for float32 and lower types.
+bool SumsInFloat64(DataType dtype) {
+  return MultipliesInFloat64(dtype) ||
+         (dtype != DataType::kFloat64 && maca::GetPolicy().gemm_fp64_accumulation);
+}
+
+macaDataType TypeOf(DataType dtype) {
+  if (dtype == DataType::kFloat64) return MACA_R_64F;
+  if (dtype == DataType::kFloat16) return MACA_R_16F;
+  return dtype == DataType::kBFloat16 ? MACA_R_16BF : MACA_R_32F;
+}
+
+mcblasComputeType_t ComputeTypeFor(DataType dtype) {
+  if (dtype == DataType::kFloat64) return MCBLAS_COMPUTE_64F;
+  if (dtype != DataType::kFloat32) return MCBLAS_COMPUTE_32F;
+  switch (GetMatmulPrecision()) {
+    case MatmulPrecision::kTf32:
+      return MCBLAS_COMPUTE_32F_FAST_TF32;
+    case MatmulPrecision::kBFloat16:
+      return MCBLAS_COMPUTE_32F_FAST_16BF;
+    default:
+      return MCBLAS_COMPUTE_32F;
+  }
+}
+
+/// The library counts in int.
+bool Fits(const GemmLayout& layout) {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  for (const GemmMatrix* matrix : {&layout.first, &layout.second, &layout.out}) {
+    if (matrix->rows > kMost || matrix->columns > kMost || matrix->leading > kMost) return false;
+  }
+  return true;
+}
+
+void Multiply(const Context& context, const GemmLayout& layout, bool accumulate) {
+  const detail::LaunchDevice device(context);
+  const mcblasHandle_t handle = HandleOf(context.device);
+  Check(mcblasSetStream(handle, context.stream), "mcblasSetStream");
+  const GemmMatrix &a = layout.first, &b = layout.second, &c = layout.out;
+  const auto operation = [](const GemmMatrix& matrix) {
+    return matrix.transposed ? MCBLAS_OP_T : MCBLAS_OP_N;
+  };
+  const auto to_int = [](std::int64_t value) { return static_cast<int>(value); };
+  const std::int64_t depth = a.transposed ? a.rows : a.columns;
+  // Factors are of the type of the sums.
+  const double alpha64 = 1, beta64 = accumulate ? 1 : 0;
+  const float alpha32 = 1, beta32 = accumulate ? 1 : 0;
+  const bool wide = a.dtype == DataType::kFloat64;
+  const void* const alpha = wide ? static_cast<const void*>(&alpha64) : &alpha32;
+  const void* const beta = wide ? static_cast<const void*>(&beta64) : &beta32;
+  const mcblasComputeType_t compute = ComputeTypeFor(a.dtype);
+  if (layout.batch == 1) {
+    Check(mcblasGemmEx(handle, operation(a), operation(b), to_int(c.rows), to_int(c.columns),
+                       to_int(depth), alpha, a.data, TypeOf(a.dtype), to_int(a.leading), b.data,
+                       TypeOf(b.dtype), to_int(b.leading), beta, c.data, TypeOf(c.dtype),
+                       to_int(c.leading), compute, MCBLAS_GEMM_DEFAULT),
+          "mcblasGemmEx");
+    return;
+  }
+  Check(mcblasGemmStridedBatchedEx(
+            handle, operation(a), operation(b), to_int(c.rows), to_int(c.columns), to_int(depth),
+            alpha, a.data, TypeOf(a.dtype), to_int(a.leading), a.batch_stride, b.data,
+            TypeOf(b.dtype), to_int(b.leading), b.batch_stride, beta, c.data, TypeOf(c.dtype),
+            to_int(c.leading), c.batch_stride, to_int(layout.batch), compute, MCBLAS_GEMM_DEFAULT),
+        "mcblasGemmStridedBatchedEx");
+}
+
+void Gemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
+          bool accumulate) {
+  if (out.numel() == 0) return;
+  if (SumsInFloat64(a.dtype())) {
+    GemmInFloat64(out, a, b, bias, accumulate);
+    return;
+  }
+  const std::optional<GemmLayout> layout = DescribeGemmLayout(out, a, b);
+  // A bias is what the product is added to, so that there is no other such.
+  if (!layout || !Fits(*layout) || (bias.defined() && accumulate)) {
+    PortableGemm(context, out, a, b, bias, accumulate);
+    return;
+  }
+  if (bias.defined()) {
+    Dims strides = out.strides();
+    for (int d = 0; d < strides.size(); ++d)
+      strides[d] = d + 1 == strides.size() ? bias.strides()[0] : 0;
+    Call<op::Copy>(out, bias.AsStrided(out.shape(), strides, bias.offset()));
+  }
+  Multiply(context, *layout, accumulate || bias.defined());
+}
+
+void GemmGelu(const Context&, Tensor& out, Tensor& pre, const Tensor& a, const Tensor& b,
+              const Tensor& bias) {
+  ComposeGemmGelu(out, pre, a, b, bias);
+}
+
+void GemmGeluBackward(const Context&, Tensor& out, Tensor& column_sums, const Tensor& a,
+                      const Tensor& b, const Tensor& pre) {
+  ComposeGemmGeluBackward(out, column_sums, a, b, pre);
+}
+
+void GemmRowSums(const Context&, Tensor& out, Tensor& row_sums, const Tensor& a, const Tensor& b,
+                 bool accumulate) {
+  ComposeGemmRowSums(out, row_sums, a, b, accumulate);
+}
+
+std::string McblasVersion() {
+  int version = 0;
+  Check(mcblasGetVersion(HandleOf(Device(DeviceType::kPrivateUse1, 0)), &version),
+        "mcblasGetVersion");
+  return "mcBLAS " + std::to_string(version);
+}
+
+}  // namespace
+
+SIMT_REGISTER_KERNEL(Gemm, &Gemm);
+SIMT_REGISTER_KERNEL(GemmGelu, &GemmGelu);
+SIMT_REGISTER_KERNEL(GemmGeluBackward, &GemmGeluBackward);
+SIMT_REGISTER_KERNEL(GemmRowSums, &GemmRowSums);
+
+REGISTER_KERNEL_LIBRARY(kPrivateUse1, Gemm, &McblasVersion);
+REGISTER_KERNEL_LIBRARY(kPrivateUse1, GemmGelu, &McblasVersion);
+REGISTER_KERNEL_LIBRARY(kPrivateUse1, GemmGeluBackward, &McblasVersion);
+REGISTER_KERNEL_LIBRARY(kPrivateUse1, GemmRowSums, &McblasVersion);
+
+}  // namespace infini_train::simt
