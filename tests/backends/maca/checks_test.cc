@@ -1,0 +1,184 @@
+// One call of the SDK each, checked by its result: what mutations.py runs against wrong calls. Each
+// test is run in a process of its own.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "infini_train/core/device/device_guard.h"
+#include "infini_train/core/device/provider_flags.h"
+#include "infini_train/core/tensor.h"
+#include "infini_train/ops/dispatch.h"
+#include "infini_train/parallel/ccl.h"
+#include "infini_train_maca/backend.h"
+
+namespace infini_train {
+namespace {
+
+const Device kMaca(DeviceType::kPrivateUse1, 0);
+
+DeviceGuardImpl& Guard() {
+  return GetDeviceGuardImpl(DeviceType::kPrivateUse1);
+}
+
+/// Random numbers on the host in a dtype, and the same tensor on the device.
+struct Operand {
+  Operand(const Dims& shape, DataType dtype, unsigned seed) {
+    std::vector<float> values(static_cast<std::size_t>(Numel(shape)));
+    std::mt19937 engine(seed);
+    for (float& value : values)
+      value = static_cast<float>(static_cast<int>(engine() % 17) - 8);  // exact in every dtype
+    host = Tensor::Empty(shape, dtype);
+    Call<op::Copy>(host, Tensor::FromVector(values, shape));
+    device = Upload(host);
+  }
+
+  static Tensor Upload(const Tensor& host) {
+    Tensor result = Tensor::Empty(host.shape(), host.dtype(), kMaca);
+    result.CopyFromHost(host.raw_data(), host.nbytes());
+    return result;
+  }
+
+  Tensor host, device;
+};
+
+/// Both as float64.
+std::vector<double> Values(const Tensor& tensor) {
+  Tensor wide = Tensor::Empty(tensor.shape(), DataType::kFloat64, tensor.device());
+  Call<op::Copy>(wide, tensor);
+  return wide.ToVector<double>();
+}
+
+/// Products of every layout, and batches, are those of the CPU.
+void CheckGemm(DataType dtype, DataType result) {
+  for (const bool transpose_a : {false, true}) {
+    for (const bool transpose_b : {false, true}) {
+      for (const std::int64_t batch : {1, 3}) {
+        constexpr std::int64_t kM = 5, kN = 7, kK = 11;
+        const Operand a({batch, kM, kK}, dtype, 1), b({batch, kK, kN}, dtype, 2);
+        const auto view = [&](const Tensor& t, std::int64_t rows, std::int64_t columns, bool turn) {
+          // The same numbers, whose columns follow each other.
+          return turn ? t.AsStrided({batch, rows, columns}, {rows * columns, 1, rows}, 0) : t;
+        };
+        Tensor expected = Tensor::Empty({batch, kM, kN}, result);
+        Tensor found = Tensor::Empty({batch, kM, kN}, result, kMaca);
+        Call<op::Gemm>(expected, view(a.host, kM, kK, transpose_a),
+                       view(b.host, kK, kN, transpose_b), Tensor(), false);
+        Call<op::Gemm>(found, view(a.device, kM, kK, transpose_a),
+                       view(b.device, kK, kN, transpose_b), Tensor(), false);
+        EXPECT_EQ(Values(found), Values(expected))
+            << transpose_a << transpose_b << " batch " << batch;
+      }
+    }
+  }
+}
+
+TEST(Gemm, Float32) {
+  CheckGemm(DataType::kFloat32, DataType::kFloat32);
+}
+TEST(Gemm, Float64) {
+  CheckGemm(DataType::kFloat64, DataType::kFloat64);
+}
+TEST(Gemm, BFloat16) {
+  CheckGemm(DataType::kBFloat16, DataType::kBFloat16);
+  CheckGemm(DataType::kBFloat16, DataType::kFloat32);
+}
+
+/// Before the first use of the device.
+void TurnWorkaroundsOff() {
+  for (const ProviderFlag& flag : ProviderFlags()) {
+    if (flag.name == "maca_multithread_workarounds") *std::get<bool*>(flag.value) = false;
+  }
+}
+
+TEST(Memory, CopiesGoTheRightWay) {
+  TurnWorkaroundsOff();
+  const std::vector<float> values = {1, 2, 3};
+  EXPECT_EQ(Operand::Upload(Tensor::FromVector(values, {3})).ToVector<float>(), values);
+}
+
+TEST(Memory, PoolTellsItsPeaks) {
+  TurnWorkaroundsOff();
+  constexpr std::size_t kBytes = std::size_t{8} << 20;
+  void* const first = Guard().Allocate(kBytes);
+  void* const second = Guard().Allocate(kBytes);
+  Guard().Free(second);
+  Guard().SynchronizeDevice();
+  maca::ResetMemoryPeaks(0);
+  // The provider's own count takes both for the same; the pool takes memory in larger pieces.
+  void* const odd = Guard().Allocate(3);
+  const maca::MemoryPeaks peaks = maca::GetMemoryPeaks(0);
+  EXPECT_GE(peaks.used, kBytes + 3);
+  EXPECT_LT(peaks.used, 2 * kBytes);
+  EXPECT_GT(peaks.reserved, peaks.used);
+  Guard().Free(odd);
+  Guard().Free(first);
+}
+
+TEST(Policy, IsThereBeforeTheRuntimeStarts) {
+  ::unsetenv("MACA_LAUNCH_BLOCKING");
+  Tensor large = Tensor::Empty({1 << 23}, DataType::kFloat32, kMaca);
+  const auto now = &std::chrono::steady_clock::now;
+  const auto start = now();
+  Call<op::Fill>(large, Scalar(1.0));
+  const auto launched = now();
+  Synchronize(kMaca);
+  // A launch that blocks has done the work.
+  EXPECT_LT((now() - launched) * 2, launched - start);
+}
+
+TEST(Kernel, GroupsOfLanesSumAlone) {
+  const Operand x({64, 40}, DataType::kFloat32, 3);
+  Tensor expected = Tensor::EmptyLike(x.host);
+  Tensor found = Tensor::EmptyLike(x.device);
+  Call<op::Softmax>(expected, x.host);
+  Call<op::Softmax>(found, x.device);
+  const std::vector<double> wanted = Values(expected), got = Values(found);
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    ASSERT_NEAR(got[i], wanted[i], 1e-6) << i;
+}
+
+/// Runs two ranks of a group.
+void AsRanks(const std::function<void(parallel::Communicator&)>& body) {
+  parallel::Ccl& ccl = parallel::GetCcl(DeviceType::kPrivateUse1);
+  const parallel::UniqueId id = ccl.CreateUniqueId();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto communicator = ccl.CreateCommunicator(id, rank, 2, kMaca);
+      body(*communicator);
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+}
+
+TEST(Ccl, ReducesAndBroadcasts) {
+  AsRanks([](parallel::Communicator& communicator) {
+    const auto rank = static_cast<float>(communicator.rank());
+    const auto tensor = [&](DataType dtype) {
+      Tensor host = Tensor::Empty({3}, dtype);
+      Call<op::Copy>(host, Tensor::FromVector<float>({rank + 1, 4 - rank, 0.5f}, {3}));
+      return Operand::Upload(host);
+    };
+    const Tensor sums = tensor(DataType::kBFloat16);
+    communicator.AllReduce(sums);
+    EXPECT_EQ(Values(sums), (std::vector<double>{3, 7, 1}));
+    const Tensor least = tensor(DataType::kFloat32);
+    communicator.AllReduce(least, parallel::ReduceOp::kMin);
+    EXPECT_EQ(Values(least), (std::vector<double>{1, 3, 0.5}));
+    const Tensor broadcast = tensor(DataType::kFloat32);
+    communicator.Broadcast(broadcast, 1);
+    EXPECT_EQ(Values(broadcast), (std::vector<double>{2, 3, 0.5}));
+  });
+}
+
+}  // namespace
+}  // namespace infini_train
