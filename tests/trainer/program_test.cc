@@ -126,6 +126,33 @@ TEST(Signals, WithoutASaveFolderNothingIsSavedAndThatIsSaid) {
   EXPECT_THAT(program.out(), HasSubstr("nothing was saved: no --save was given"));
 }
 
+TEST(Signals, EndAllRanksAfterTheSameStep) {
+  const TinyRun run;
+  Program program(run, {"--num_iteration", "100000000", "--save", run / "out",
+                        "--nthread_per_process", "2", "--metrics_file", run / "metrics.jsonl"});
+  WaitForText(run / "metrics.jsonl", "\"step\":3,");
+  program.Signal(SIGINT);
+  EXPECT_EQ(program.Wait(), 130);
+  EXPECT_EQ(program.error(), "");
+  EXPECT_THAT(program.out(), HasSubstr("stopped by SIGINT after step"));
+  EXPECT_EQ(program.out().find("stopped"), program.out().rfind("stopped"));
+
+  // In another number of ranks.
+  const auto last = ReadMetrics(run / "metrics.jsonl").back()["step"].get<int>();
+  Program resumed(run, {"--num_iteration", std::to_string(last + 2), "--load", run / "out",
+                        "--batch_size", "4"});
+  EXPECT_EQ(resumed.Wait(), 0) << resumed.error();
+}
+
+TEST(Ranks, AFailureIsOneLine) {
+  const TinyRun run;
+  Program program(run, {"--learning_rate", "1e30", "--nthread_per_process", "4"});
+  EXPECT_EQ(program.Wait(), 2);
+  const std::string error = program.error();
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << error;
+  EXPECT_THAT(error, HasSubstr("expected finite numbers"));
+}
+
 TEST(FullDisk, KeepsTheOldCheckpoint) {
   const TinyRun run;
   Program first(run, {"--save", run / "out"});

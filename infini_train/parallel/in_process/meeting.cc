@@ -75,7 +75,10 @@ void MeetingRoom::Join(int rank) {
   const auto complete = [this] {
     return std::find(joined_.begin(), joined_.end(), false) == joined_.end();
   };
-  if (WaitUntil(lock, complete)) return;
+  changed_.wait_for(lock, timeout_, [&] { return !failure_.empty() || complete(); });
+  // Who has failed since then had joined as well.
+  if (complete()) return;
+  ThrowIfFailed();
   std::vector<int> missing;
   for (int other = 0; other < size_; ++other) {
     if (!joined_[static_cast<std::size_t>(other)]) missing.push_back(other);
