@@ -248,7 +248,7 @@ SIMT_KERNEL void GradientsKernel(PassArguments<S> pass) {
           if (adds) before[r] = Load<kVector>(static_cast<const C*>(to + r * Tile::kLanes * kEdge));
         }
         C query_grads[kLaneEdge][kVector] = {};
-        Tile::template SumOverKeys<true, 1>(query_grads, grads, keys, x);
+        Tile::SumOverKeys(query_grads, grads, keys, x);
         SIMT_UNROLL
         for (int r = 0; r < kLaneEdge; ++r) {
           SIMT_UNROLL

@@ -61,19 +61,15 @@ struct SquareTile {
     }
   }
 
-  /// sums += weights times the rows of `keys` over all keys: for the lane's queries, the elements
-  /// of kCount vectors, kLanes vectors apart, the first at `x`. kSlots: rows lie at SlotOf.
-  template <bool kSlots, int kCount>
-  SIMT_DEVICE static void SumOverKeys(C (&sums)[kLaneEdge][kCount * kVector], Shared<C> weights,
+  /// sums += weights times the rows of `keys`, which lie at SlotOf, over all keys: for the lane's
+  /// queries, the elements of the vector at `x`.
+  SIMT_DEVICE static void SumOverKeys(C (&sums)[kLaneEdge][kVector], Shared<C> weights,
                                       Shared<C> keys, int x) {
     for (int key = 0; key < kEdge; key += kStep) {
       SIMT_UNROLL
-      for (int piece = 0; piece < kStep; piece += kVector) {
-        constexpr int kApart = kSlots ? kLanes : 1;
-        const int slot = kSlots ? SlotOf(key) : key;
-        SumVectors<kApart>(sums, weights, LaneRow() * kStride + key + piece, keys,
-                           (slot + piece * kApart) * kStride + x);
-      }
+      for (int piece = 0; piece < kStep; piece += kVector)
+        SumVectors(sums, weights, LaneRow() * kStride + key + piece, keys,
+                   (SlotOf(key) + piece * kLanes) * kStride + x);
     }
   }
 
@@ -159,24 +155,6 @@ struct SquareTile {
     return (set >> (i * kLaneEdge + j) & 1) != 0;
   }
 
-  /// Replaces each number by its reduction over the lanes that share a row; `op` takes vectors.
-  template <typename Op>
-  SIMT_DEVICE static void ReduceColumns(C (&values)[kLaneEdge], Op op) {
-    SIMT_UNROLL
-    for (int n = 0; n < kVectors; ++n) {
-      Vec<C, kVector> piece;
-      SIMT_UNROLL
-      for (int v = 0; v < kVector; ++v)
-        piece[v] = values[n * kVector + v];
-      SIMT_UNROLL
-      for (int mask = kLanes; mask > 1; mask /= 2)
-        piece = op(piece, ShuffleXor<2 * kLanes>(piece, mask));
-      SIMT_UNROLL
-      for (int v = 0; v < kVector; ++v)
-        values[n * kVector + v] = piece[v];
-    }
-  }
-
  private:
   SIMT_DEVICE static void MultiplyVectors(Sums& weights, Shared<C> queries, int queries_at,
                                           Shared<C> keys, int keys_at) {
@@ -196,21 +174,20 @@ struct SquareTile {
     }
   }
 
-  // Over kVector keys, whose rows are kApart apart.
-  template <int kApart, int kWidth>
-  SIMT_DEVICE static void SumVectors(C (&sums)[kLaneEdge][kWidth], Shared<C> weights,
+  // Over kVector keys, whose rows are kLanes apart.
+  SIMT_DEVICE static void SumVectors(C (&sums)[kLaneEdge][kVector], Shared<C> weights,
                                      int weights_at, Shared<C> keys, int keys_at) {
-    C b[kVector][kWidth];
+    Vec<C, kVector> b[kVector];
     SIMT_UNROLL
     for (int v = 0; v < kVector; ++v)
-      LoadFragment<kWidth, kLanes * kVector>(b[v], keys, keys_at + v * kApart * kStride);
+      b[v] = keys.template Load<kVector>(keys_at + v * kLanes * kStride);
     SIMT_UNROLL
     for (int i = 0; i < kLaneEdge; ++i) {
       const Vec<C, kVector> a = weights.template Load<kVector>(weights_at + i * kLanes * kStride);
       SIMT_UNROLL
       for (int v = 0; v < kVector; ++v) {
         SIMT_UNROLL
-        for (int j = 0; j < kWidth; ++j)
+        for (int j = 0; j < kVector; ++j)
           sums[i][j] += a[v] * b[v][j];
       }
     }
