@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstdlib>
 #include <type_traits>
 
 #include "backends/simt/dialect.h"
@@ -328,14 +327,10 @@ void LaunchQuantize(const Context& context, Tensor& out, Tensor& transposed, Ten
     if (column_sums.defined())
       SumParts(context, DataTypeOf<T>(), {&column_sums}, partials, problem.columns);
   };
-  static const bool small = std::getenv("INFINI_TRAIN_QUANTIZE_LANES") != nullptr;
-  if constexpr (sizeof(T) == 4) {
-    launch(std::integral_constant<int, 512>{});
-  } else if (sizeof(T) == 8 || small) {
-    launch(std::integral_constant<int, 256>{});
-  } else if constexpr (sizeof(T) == 2) {
-    launch(std::integral_constant<int, 512>{});
-  }
+  // Blocks of 512 lanes write longer pieces of transposed rows; two inputs fill their registers,
+  // and float64 their shared memory.
+  constexpr bool kLong = sizeof(T) == 4 || (kInputs == 1 && sizeof(T) != 8);
+  launch(std::integral_constant < int, kLong ? 512 : 256 > {});
 }
 
 }  // namespace infini_train::simt
