@@ -62,13 +62,18 @@ StepProfiler::StepProfiler(std::filesystem::path folder, StepRange steps, Device
   }
 }
 
+// A recorded step is not replayed from a graph: the one before the first takes the memory for it.
 void StepProfiler::BeforeStep(std::int64_t step) {
-  if (step >= steps_.first && step <= steps_.last) recorder_.BeginStep(step);
+  if (step >= steps_.first - 1 && step <= steps_.last) recorder_.BeginStep(step);
 }
 
 void StepProfiler::AfterStep(std::int64_t step) {
-  if (step < steps_.first || step > steps_.last) return;
+  if (step < steps_.first - 1 || step > steps_.last) return;
   recorder_.EndStep();
+  if (step < steps_.first) {
+    recorder_.Take();
+    return;
+  }
   recorded_ = step;
   unwritten_ = true;
 }
