@@ -8,15 +8,14 @@ if(NOT MACA_PATH)
 endif()
 option(INFINITRAIN_MACA_WITH_MCCL "Collectives of the provider maca by MCCL" ON)
 set(maca_files mxgpu_llvm/bin/mxcc include/mcr/mc_runtime.h include/mcblas/mcblas.h lib/libmcruntime.so lib/libmcblas.so)
-set(maca_hint "")
 if(INFINITRAIN_MACA_WITH_MCCL)
   list(APPEND maca_files include/mccl.h lib/libmccl.so)
-  set(maca_hint " (or INFINITRAIN_MACA_WITH_MCCL=OFF where only MCCL is missing)")
 endif()
 foreach(file IN LISTS maca_files)
   if(NOT EXISTS "${MACA_PATH}/${file}")
     message(FATAL_ERROR "  The provider maca needs the MACA SDK: expected MACA_PATH to name its root, found no ${file} "
-                        "in MACA_PATH=${MACA_PATH}${maca_hint}")
+                        "in MACA_PATH=${MACA_PATH} "
+                        "(INFINITRAIN_MACA_WITH_MCCL=${INFINITRAIN_MACA_WITH_MCCL})")
   endif()
 endforeach()
 

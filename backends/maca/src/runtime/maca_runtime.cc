@@ -128,7 +128,10 @@ rt::Error MacaRuntime::Free(void* ptr) {
     stream = memory.stream;
     state.blocks.erase(found);
   }
-  return GetPolicy().multithread_workarounds ? Base::Free(ptr) : Base::FreeAsync(ptr, stream);
+  if (GetPolicy().multithread_workarounds) return Base::Free(ptr);
+  const rt::Error error = Base::FreeAsync(ptr, stream);
+  // The pool gives pages back when it is waited for.
+  return error == rt::kSuccess ? Base::StreamSynchronize(stream) : error;
 }
 
 rt::Error MacaRuntime::MemcpyAsync(void* dst, const void* src, std::size_t count,
