@@ -108,8 +108,13 @@ void RunThreadRanks(Ccl& ccl, const std::vector<Device>& devices,
     RunRank(ccl, id, rank, size, devices[static_cast<std::size_t>(rank)], ranks, body);
   };
   std::vector<std::thread> threads;
-  for (int rank = 1; rank < size; ++rank)
-    threads.emplace_back(run, rank);
+  try {
+    for (int rank = 1; rank < size; ++rank)
+      threads.emplace_back(run, rank);
+  } catch (const std::exception& error) {
+    // The system has no thread for it; those that run give up before they begin.
+    ranks.Fail(static_cast<int>(threads.size()) + 1, error.what());
+  }
   run(0);
   for (std::thread& thread : threads)
     thread.join();
