@@ -30,6 +30,9 @@ DataParallel::DataParallel(Communicator& communicator, const NamedTensors& param
   for (auto entry = parameters.rbegin(); entry != parameters.rend(); ++entry) {
     const auto& [name, tensor] = *entry;
     if (!tensor.requires_grad()) continue;
+    if (!tensor.is_leaf()) {
+      throw Error(fmt::format("expected parameter {} to be a leaf, got a result", name));
+    }
     if (!(tensor.device() == communicator.device())) {
       throw Error(fmt::format("expected parameter {} on {}, got {}", name,
                               communicator.device().ToString(), tensor.device().ToString()));
@@ -89,6 +92,9 @@ DataParallel::~DataParallel() {
   } catch (const std::exception&) {
     // A failed device runs nothing any more.
   }
+  // While there is a stream on which the allocator can mark the end of their use.
+  parameters_.clear();
+  buckets_.clear();
   runtime.DestroyEvent(ready_);
   runtime.DestroyEvent(done_);
   runtime.DestroyStream(stream_);

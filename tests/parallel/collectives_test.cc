@@ -267,17 +267,33 @@ TEST_P(CollectivesTest, WorkGoesInOrderOfItsStream) {
 
 TEST_P(CollectivesTest, MemoryLivesUntilTheStreamIsDone) {
   RunRanks([&](Communicator& communicator) {
+    constexpr std::int64_t kCount = 50000;
     const Device device = communicator.device();
     DeviceGuardImpl& impl = GetDeviceGuardImpl(device.type());
     const StreamHandle stream = impl.CreateStream(0);
-    for (int i = 0; i < 20; ++i) {
-      const Tensor x = Tensor::Empty({50000}, DataType::kFloat32, device);
-      impl.FillBytesAsync(x.raw_data(), 0, x.nbytes(), stream);
-      communicator.AllReduce(x, ReduceOp::kSum, stream);
-      // x goes here; the next round may not get its memory yet.
+    const EventHandle filled = impl.CreateEvent();
+    std::vector<Tensor> sums;
+    for (int round = 0; round < 20; ++round) {
+      sums.push_back(Tensor::Empty({kCount}, DataType::kInt32, device));
+      {
+        const Tensor x = Tensor::Empty({kCount}, DataType::kInt32, device);
+        impl.FillBytesAsync(x.raw_data(), 1, x.nbytes(), CurrentStream(device));
+        impl.RecordEvent(filled, CurrentStream(device));
+        impl.StreamWaitEvent(stream, filled);
+        communicator.AllReduce(x, sums.back(), ReduceOp::kSum, stream);
+      }
+      // What comes next on the current stream may not have x's memory yet.
+      const Tensor other = Tensor::Empty({kCount}, DataType::kInt32, device);
+      impl.FillBytesAsync(other.raw_data(), 0x7f, other.nbytes(), CurrentStream(device));
     }
     impl.SynchronizeStream(stream);
     communicator.CheckErrors();
+    for (const Tensor& sum : sums) {
+      const std::vector<double> values = ToDoubles(sum);
+      EXPECT_EQ(std::count(values.begin(), values.end(), 0x01010101 * size()), kCount);
+    }
+    sums.clear();
+    impl.DestroyEvent(filled);
     impl.DestroyStream(stream);
   });
 }

@@ -92,7 +92,7 @@ void CachingAllocator::Free(void* pointer) noexcept {
 }
 
 void CachingAllocator::RecordStream(void* pointer, StreamHandle stream) {
-  if (pointer == nullptr || is_host_) return;
+  if (pointer == nullptr) return;
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(pointer);
   if (found == blocks_.end() || !found->second->is_live) {
