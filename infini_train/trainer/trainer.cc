@@ -150,12 +150,13 @@ Trainer::Trainer(const TrainOptions& options, parallel::ParallelContext& context
     model_.config.transformer = model_.module->config();
   }
   model_.module->set_activation_checkpointing(MakeCheckpointing(options_));
-  optimizer_ = MakeOptimizer(options_, model_);
   if (parallel::Communicator* communicator = context_.data_parallel()) {
     data_parallel_ = std::make_unique<parallel::DataParallel>(
         *communicator, model_.module->NamedParameters(), options_.ddp_bucket_mb);
     data_parallel_->Broadcast(model_.module->StateDict());
   }
+  // After the broadcast: it may copy the parameters.
+  optimizer_ = MakeOptimizer(options_, model_);
   runner_ = std::make_unique<StepRunner>(
       model_, *optimizer_,
       StepOptions{autocast_, options_.grad_clip, ParseGraphMode(options_.graph),

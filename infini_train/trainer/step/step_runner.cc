@@ -124,6 +124,8 @@ StepResult StepRunner::Run(std::span<const TokenBatch> batches, double learning_
     Enqueue();
   }
   const StepResult result = ReadResult();
+  // The device has been waited for: what a rank that failed left unreduced is not used.
+  if (options_.data_parallel != nullptr) options_.data_parallel->communicator().CheckErrors();
   if (!result.IsFinite()) optimizer_.DiscardStep();
   return result;
 }
