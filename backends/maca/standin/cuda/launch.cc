@@ -10,8 +10,9 @@
 
 namespace {
 
-/// Shared memory that a kernel of CUDA has without asking for more; MACA's has 64 KiB.
-constexpr std::size_t kDefaultSharedBytes = std::size_t{48} << 10;
+/// Dynamic shared memory that fits beside a kernel's static one in the 48 KiB that CUDA gives
+/// unasked; MACA's kernels have 64 KiB of both.
+constexpr std::size_t kLittleSharedBytes = std::size_t{16} << 10;
 
 /// Waits for the stream, unless a graph captures it.
 cudaError_t Await(cudaStream_t stream) {
@@ -30,7 +31,7 @@ cudaError_t LaunchBy(Name, const void* function, dim3 grid, dim3 block, void** a
                      std::size_t shared, cudaStream_t stream) {
   static const auto launch = reinterpret_cast<Launch>(dlsym(RTLD_NEXT, Name::kText));
   if (!maca_standin::IsInitialized()) return cudaErrorNotReady;
-  if (shared > kDefaultSharedBytes) {
+  if (shared > kLittleSharedBytes) {
     cudaError_t error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              static_cast<int>(shared));
     if (error == cudaSuccess) {

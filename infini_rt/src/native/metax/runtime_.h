@@ -110,7 +110,7 @@ struct Runtime<Device::Type::kMetax> {
       case kMemPoolAttrUsedMemHigh:
         return mcMemPoolAttrUsedMemHigh;
       default:
-        return static_cast<NativeAttr>(attr);  // not known by name: the SDK takes or refuses it
+        return static_cast<NativeAttr>(-1);  // not known by name: the SDK refuses it
     }
   }
 };
