@@ -105,6 +105,9 @@ TEST(Memory, CopiesGoTheRightWay) {
 }
 
 TEST(Memory, PoolTellsItsPeaks) {
+#ifndef INFINITRAIN_MACA_STANDIN
+  GTEST_SKIP() << "whether the SDK's pools have peaks is not established";
+#endif
   TurnWorkaroundsOff();
   constexpr std::size_t kBytes = std::size_t{8} << 20;
   void* const first = Guard().Allocate(kBytes);
