@@ -48,5 +48,12 @@ compare 1e-5
 losses cpu --dtype bfloat16
 losses maca --dtype bfloat16
 compare 1e-2
+# Two ranks on threads, whose gradients MCCL sums.
+if [[ ${MCCL-1} == 1 ]]; then
+  export INFINI_RT_CPU_DEVICES=2
+  losses cpu --nthread_per_process 2
+  losses maca --nthread_per_process 2
+  compare 1e-5
+fi
 "$infini_train" info --device maca | grep -q "maca_multithread_workarounds = true (default)"
 "$infini_train" info --device maca --nomaca_multithread_workarounds | grep -q "maca_multithread_workarounds = false (flag)"
