@@ -125,7 +125,7 @@ SIMT_KERNEL void VectorPastTheEnd(std::int64_t index) {
   tile.Store(index, Vec<float, 4>{});
 }
 SIMT_KERNEL void TooMuchShared() {
-  SIMT_SHARED(double, first, 4096);
+  SIMT_SHARED(double, first, 12288);
   SIMT_SHARED(double, second, 4097);
   first[0] = 0.0;
   second[0] = 0.0;
@@ -148,7 +148,7 @@ TEST(Faults, SharedMemoryOutOfBounds) {
 
 TEST(Faults, SharedMemoryExhausted) {
   EXPECT_THAT(Emulate({.block = 1}, TooMuchShared),
-              Optional(HasSubstr("'second' needs 32776 bytes, 32768 of 65536 are in use")));
+              Optional(HasSubstr("'second' needs 32776 bytes, 98304 of 131072 are in use")));
 }
 
 SIMT_KERNEL void ThrowInLane3() {
