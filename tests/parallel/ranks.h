@@ -9,6 +9,7 @@
 
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/threads.h"
+#include "infini_train/ops/dispatch.h"
 #include "infini_train/parallel/in_process_ccl.h"
 #include "infini_train/parallel/thread_ranks.h"
 #include "tests/common/device_test.h"
@@ -49,11 +50,16 @@ inline constexpr RankCase kRankCases[] = {{1, false}, {2, false}, {3, false},
                                           {4, false}, {8, false}, {1, true},
                                           {2, true},  {4, true},  {8, true}};
 
-/// Suites of ranks. Those over a provider's collectives need one, and a device for each rank.
+/// Suites of ranks. Those over a provider's collectives need one, and a device for each rank; those
+/// in process reduce by kernels of the device.
 class RanksTest : public DeviceTestWith<RankCase> {
  protected:
   void SetUp() override {
-    if (!value().provider) return;
+    if (!value().provider) {
+      if (!HasKernel(device().type(), OpId::kAdd))
+        GTEST_SKIP() << ToString(device().type()) << " has no kernels to reduce with";
+      return;
+    }
     if (!parallel::HasCcl(device().type()))
       GTEST_SKIP() << ToString(device().type()) << " has no collectives of its own";
     const int count = GetDeviceGuardImpl(device().type()).DeviceCount();
