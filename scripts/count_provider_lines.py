@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Counts what a provider costs: the lines of code in its folder, without blank lines and comments.
 
-Only what a provider must have counts: sources, headers and CMake files, not tests, examples, scripts,
-pages and stand-ins for the SDK. A provider that compiles the shared kernels of backends/simt/ may have 600 lines, one that brings a
-runtime alone 500. Kernels below src/kernels/, which call the vendor's tuned libraries, are counted apart and
-have no budget: every op works without them, and each buys speed. Prints the table that stands in
-docs/writing-a-backend.md; --check says where a budget is exceeded or the page is out of date, --fix mends the
-page.
+Only what a provider must have counts: sources, headers and CMake files, not tests, examples, scripts, pages
+and stand-ins for the SDK. A provider that compiles the shared kernels of backends/simt/ may have 600 lines,
+one that brings a runtime alone 500. Kernels below src/kernels/, which call the vendor's tuned libraries, are
+counted apart and have no budget: every op works without them, and each buys speed. Prints the table that
+stands in docs/writing-a-backend.md; --check says where a budget is exceeded or the page is out of date, --fix
+mends the page.
 """
 
 import argparse

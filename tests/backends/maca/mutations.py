@@ -31,32 +31,85 @@ class Mutation:
 MUTATIONS = [
     Mutation("gemm_operations_exchanged", GEMM, "MCBLAS_OP_T : MCBLAS_OP_N", "MCBLAS_OP_N : MCBLAS_OP_T", "Gemm.*"),
     Mutation("gemm_type_of_float32", GEMM, ": MACA_R_32F;", ": MACA_R_16F;", "Gemm.Float32"),
-    Mutation("gemm_compute_type_of_float64", GEMM, "return MCBLAS_COMPUTE_64F", "return MCBLAS_COMPUTE_32F", "Gemm.Float64"),
-    Mutation("gemm_compute_type_by_cudas_number", GEMM, "return MCBLAS_COMPUTE_32F;\n  switch",
-             "return static_cast<mcblasComputeType_t>(68);\n  switch", "Gemm.BFloat16"),
-    Mutation("gemm_leading_dimensions_exchanged", GEMM,
-             "TypeOf(a.dtype), to_int(a.leading), b.data", "TypeOf(a.dtype), to_int(b.leading), b.data", "Gemm.*"),
-    Mutation("gemm_rows_and_columns_exchanged", GEMM,
-             "to_int(c.rows), to_int(c.columns),\n                       to_int(depth), alpha",
-             "to_int(c.columns), to_int(c.rows),\n                       to_int(depth), alpha", "Gemm.*"),
-    Mutation("gemm_factors_of_the_wrong_type", GEMM, "? static_cast<const void*>(&alpha64) : &alpha32",
-             "? static_cast<const void*>(&alpha32) : &alpha64", "Gemm.*"),
-    Mutation("gemm_algorithm_by_cudas_number", GEMM, "compute, MCBLAS_GEMM_DEFAULT),\n          \"mcblasGemmEx\"",
-             "compute, static_cast<mcblasGemmAlgo_t>(-1)),\n          \"mcblasGemmEx\"", "Gemm.*"),
-    Mutation("copy_with_exchanged_addresses", RUNTIME, "Base::MemcpyAsync(dst, src, count",
-             "Base::MemcpyAsync(const_cast<void*>(src), dst, count", "Memory.*"),
-    Mutation("pool_attribute_by_cudas_number", RUNTIME, "rt::kMemPoolAttrUsedMemHigh, &peaks.used",
-             "static_cast<rt::MemPoolAttr>(1), &peaks.used", "Memory.Pool*"),
-    Mutation("policy_after_the_runtime", POLICY, "MacaDeviceGuard() { GetPolicy(); }",
-             "MacaDeviceGuard() { DeviceCount(); GetPolicy(); }", "Policy.*"),
+    Mutation(
+        "gemm_compute_type_of_float64", GEMM, "return MCBLAS_COMPUTE_64F", "return MCBLAS_COMPUTE_32F", "Gemm.Float64"
+    ),
+    Mutation(
+        "gemm_compute_type_by_cudas_number",
+        GEMM,
+        "return MCBLAS_COMPUTE_32F;\n  switch",
+        "return static_cast<mcblasComputeType_t>(68);\n  switch",
+        "Gemm.BFloat16",
+    ),
+    Mutation(
+        "gemm_leading_dimensions_exchanged",
+        GEMM,
+        "TypeOf(a.dtype), to_int(a.leading), b.data",
+        "TypeOf(a.dtype), to_int(b.leading), b.data",
+        "Gemm.*",
+    ),
+    Mutation(
+        "gemm_rows_and_columns_exchanged",
+        GEMM,
+        "to_int(c.rows), to_int(c.columns),\n                       to_int(depth), alpha",
+        "to_int(c.columns), to_int(c.rows),\n                       to_int(depth), alpha",
+        "Gemm.*",
+    ),
+    Mutation(
+        "gemm_factors_of_the_wrong_type",
+        GEMM,
+        "? static_cast<const void*>(&alpha64) : &alpha32",
+        "? static_cast<const void*>(&alpha32) : &alpha64",
+        "Gemm.*",
+    ),
+    Mutation(
+        "gemm_algorithm_by_cudas_number",
+        GEMM,
+        'compute, MCBLAS_GEMM_DEFAULT),\n          "mcblasGemmEx"',
+        'compute, static_cast<mcblasGemmAlgo_t>(-1)),\n          "mcblasGemmEx"',
+        "Gemm.*",
+    ),
+    Mutation(
+        "copy_with_exchanged_addresses",
+        RUNTIME,
+        "Base::MemcpyAsync(dst, src, count",
+        "Base::MemcpyAsync(const_cast<void*>(src), dst, count",
+        "Memory.*",
+    ),
+    Mutation(
+        "pool_attribute_by_cudas_number",
+        RUNTIME,
+        "rt::kMemPoolAttrUsedMemHigh, &peaks.used",
+        "static_cast<rt::MemPoolAttr>(1), &peaks.used",
+        "Memory.Pool*",
+    ),
+    Mutation(
+        "policy_after_the_runtime",
+        POLICY,
+        "MacaDeviceGuard() { GetPolicy(); }",
+        "MacaDeviceGuard() { DeviceCount(); GetPolicy(); }",
+        "Policy.*",
+    ),
     Mutation("reductions_exchanged", MCCL, "return mcclMin", "return mcclMax", "Ccl.*"),
     Mutation("type_of_bfloat16_in_collectives", MCCL, "return mcclBfloat16", "return mcclFloat16", "Ccl.*"),
-    Mutation("collective_with_exchanged_arguments", MCCL, "&mcclBroadcast",
-             "+[](const void* s, void* r, size_t n, mcclDataType_t t, int root, mcclComm_t c, mcStream_t st) "
-             "{ return mcclBroadcast(s, r, n, t, 1 - root, c, st); }", "Ccl.*"),
-    Mutation("masks_of_32_bits", LANES, "SIMT_DEVICE inline LaneMask GroupMask() {",
-             "SIMT_DEVICE inline unsigned GroupMask() {", "Kernel.*"),
-    Mutation("masks_of_the_first_group", LANES, "kGroupMask<kWidth> << FirstLane<kWidth>()", "kGroupMask<kWidth>", "Kernel.*"),
+    Mutation(
+        "collective_with_exchanged_arguments",
+        MCCL,
+        "&mcclBroadcast",
+        "+[](const void* s, void* r, size_t n, mcclDataType_t t, int root, mcclComm_t c, mcStream_t st) "
+        "{ return mcclBroadcast(s, r, n, t, 1 - root, c, st); }",
+        "Ccl.*",
+    ),
+    Mutation(
+        "masks_of_32_bits",
+        LANES,
+        "SIMT_DEVICE inline LaneMask GroupMask() {",
+        "SIMT_DEVICE inline unsigned GroupMask() {",
+        "Kernel.*",
+    ),
+    Mutation(
+        "masks_of_the_first_group", LANES, "kGroupMask<kWidth> << FirstLane<kWidth>()", "kGroupMask<kWidth>", "Kernel.*"
+    ),
 ]
 
 # The file that a mutation of a header is compiled with.
@@ -70,7 +123,9 @@ class Bench:
         commands = json.loads((build / "compile_commands.json").read_text())
         self.commands = {Path(entry["file"]).resolve(): entry for entry in commands}
         program = "tests/backends/maca/test_maca_checks"
-        lines = subprocess.run(["ninja", "-t", "commands", program], cwd=build, check=True, capture_output=True, text=True)
+        lines = subprocess.run(
+            ["ninja", "-t", "commands", program], cwd=build, check=True, capture_output=True, text=True
+        )
         link = lines.stdout.splitlines()[-1].removeprefix(": && ").split(" && ")[0]
         self.link_command = shlex.split(link)
 
@@ -126,8 +181,9 @@ class Bench:
         linked = self.link(program, output)
         if linked.returncode:
             return f"{mutation.name}: the checks do not link:\n{linked.stderr[-2000:]}"
-        test = subprocess.run([program, f"--gtest_filter={mutation.test}", "--gtest_brief=1"], capture_output=True,
-                              text=True, timeout=120)
+        test = subprocess.run(
+            [program, f"--gtest_filter={mutation.test}", "--gtest_brief=1"], capture_output=True, text=True, timeout=120
+        )
         if mutation.before and test.returncode == 0:
             return f"{mutation.name}: nothing noticed it ({mutation.test})"
         if not mutation.before and (test.returncode != 0 or "0 tests" in test.stdout):
@@ -141,8 +197,9 @@ def main():
     chosen = [m for m in MUTATIONS if len(sys.argv) == 4 or m.name in sys.argv[4:]]
     plain = {(m.file, m.test.split(".")[0]): Mutation("", m.file, "", "", m.test.split(".")[0] + ".*") for m in chosen}
     faults = []
+    runs = [*plain.values(), *chosen]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        for mutation, fault in zip([*plain.values(), *chosen], pool.map(bench.run, [*plain.values(), *chosen])):
+        for mutation, fault in zip(runs, pool.map(bench.run, runs), strict=True):
             print(f"{mutation.name or 'plain ' + mutation.test}: {fault or ('found' if mutation.before else 'passes')}")
             faults += [fault] if fault else []
     return 1 if faults else 0
