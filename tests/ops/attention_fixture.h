@@ -217,6 +217,21 @@ class AttentionFixture : public DeviceTest {
     return result;
   }
 
+  /// Random ones.
+  struct Inputs {
+    explicit Inputs(const AttentionCase& c)
+        : q(RandomValues(c.b * c.h * c.t * c.d, -1, 1, 1)),
+          k(RandomValues(c.b * c.k * c.s * c.d, -1, 1, 2)),
+          v(RandomValues(c.b * c.k * c.s * c.d, -1, 1, 3)),
+          grad_out(RandomValues(c.b * c.h * c.t * c.d, -1, 1, 4)) {}
+
+    std::vector<double> q, k, v, grad_out;
+  };
+
+  static Result Run(const AttentionCase& c, const Inputs& x) {
+    return Run(c, x.q, x.k, x.v, x.grad_out);
+  }
+
   static void ExpectSameBits(const Result& a, const Result& b) {
     test::ExpectSameBits(a.out, b.out);
     test::ExpectSameBits(a.lse, b.lse);
@@ -227,10 +242,7 @@ class AttentionFixture : public DeviceTest {
 
   static void Check(const AttentionCase& c) {
     SCOPED_TRACE(c.ToString());
-    const Result actual = Run(c, RandomValues(c.b * c.h * c.t * c.d, -1, 1, 1),
-                              RandomValues(c.b * c.k * c.s * c.d, -1, 1, 2),
-                              RandomValues(c.b * c.k * c.s * c.d, -1, 1, 3),
-                              RandomValues(c.b * c.h * c.t * c.d, -1, 1, 4));
+    const Result actual = Run(c, Inputs(c));
     const ExpectedAttention expected =
         ReferenceAttention(c, ToDoubles(actual.inputs.q), ToDoubles(actual.inputs.k),
                            ToDoubles(actual.inputs.v), ToDoubles(actual.grad_out));
@@ -253,6 +265,36 @@ class AttentionFixture : public DeviceTest {
     ExpectClose(actual.grads.q, expected.grad_q.values, tolerance, expected.grad_q.scales);
     ExpectClose(actual.grads.k, expected.grad_k.values, tolerance, expected.grad_k.scales);
     ExpectClose(actual.grads.v, expected.grad_v.values, tolerance, expected.grad_v.scales);
+  }
+
+  /// Compares the gradients of a float64 case with differences.
+  static void CheckDifferences(const AttentionCase& c) {
+    SCOPED_TRACE(c.ToString());
+    Inputs x(c);
+    const Result analytic = Run(c, x);
+    const auto objective = [&] {
+      const std::vector<double> out = ToDoubles(Run(c, x).out);
+      double sum = 0;
+      for (std::size_t i = 0; i < out.size(); ++i)
+        sum += out[i] * x.grad_out[i];
+      return sum;
+    };
+    const auto check = [&](std::vector<double>& inputs, const Tensor& grad) {
+      constexpr double kStep = 1e-5;  // errors: step^2 of the formula, u / step of the rounding
+      const std::vector<double> grads = ToDoubles(grad);
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        const double value = inputs[i];
+        inputs[i] = value + kStep;
+        const double above = objective();
+        inputs[i] = value - kStep;
+        const double below = objective();
+        inputs[i] = value;
+        EXPECT_NEAR(grads[i], (above - below) / (2 * kStep), 1e-9);
+      }
+    };
+    check(x.q, analytic.grads.q);
+    check(x.k, analytic.grads.k);
+    check(x.v, analytic.grads.v);
   }
 
   static AttentionParams Causal(double scale = 0.3, std::int64_t window = 0, double dropout = 0) {

@@ -240,39 +240,8 @@ TEST_P(AttentionTest, ReplaysGiveTheBitsOfCalls) {
 }
 
 TEST_P(AttentionTest, GradientsMatchDifferences) {
-  const std::int64_t count = 2 * 7 * 3, kv_count = 7 * 3;
-  for (const AttentionParams& params : {Causal(0.8), Full(0.8), Causal(0.8, 3, 0.4)}) {
-    const Case c{1, 2, 1, 7, 7, 3, DataType::kFloat64, params};
-    SCOPED_TRACE(c.ToString());
-    std::vector<double> q = RandomValues(count, -1, 1, 1);
-    std::vector<double> k = RandomValues(kv_count, -1, 1, 2);
-    std::vector<double> v = RandomValues(kv_count, -1, 1, 3);
-    const std::vector<double> grad_out = RandomValues(count, -1, 1, 4);
-    const Result analytic = Run(c, q, k, v, grad_out);
-    const auto objective = [&] {
-      const std::vector<double> out = ToDoubles(Run(c, q, k, v, grad_out).out);
-      double sum = 0;
-      for (std::int64_t i = 0; i < count; ++i)
-        sum += out[i] * grad_out[i];
-      return sum;
-    };
-    const auto check = [&](std::vector<double>& inputs, const Tensor& grad) {
-      constexpr double kStep = 1e-5;  // errors: step^2 of the formula, u / step of the rounding
-      const std::vector<double> grads = ToDoubles(grad);
-      for (std::size_t i = 0; i < inputs.size(); ++i) {
-        const double value = inputs[i];
-        inputs[i] = value + kStep;
-        const double above = objective();
-        inputs[i] = value - kStep;
-        const double below = objective();
-        inputs[i] = value;
-        EXPECT_NEAR(grads[i], (above - below) / (2 * kStep), 1e-9);
-      }
-    };
-    check(q, analytic.grads.q);
-    check(k, analytic.grads.k);
-    check(v, analytic.grads.v);
-  }
+  for (const AttentionParams& params : {Causal(0.8), Full(0.8), Causal(0.8, 3, 0.4)})
+    CheckDifferences({1, 2, 1, 7, 7, 3, DataType::kFloat64, params});
 }
 
 INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(AttentionTest);

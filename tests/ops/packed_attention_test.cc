@@ -18,7 +18,6 @@ namespace infini_train {
 namespace {
 
 using test::MakeTensor;
-using test::RandomValues;
 using test::ToDoubles;
 
 using Lengths = std::vector<double>;
@@ -34,20 +33,6 @@ class PackedAttentionTest : public test::AttentionFixture {
                                     DataType dtype = DataType::kFloat32, bool packed = false,
                                     std::int64_t gap = 3) {
     return {1, heads.h, heads.k, t, t, heads.d, dtype, params, packed, gap, std::move(lengths)};
-  }
-
-  struct Inputs {
-    explicit Inputs(const test::AttentionCase& c)
-        : q(RandomValues(c.h * c.t * c.d, -1, 1, 1)),
-          k(RandomValues(c.k * c.t * c.d, -1, 1, 2)),
-          v(RandomValues(c.k * c.t * c.d, -1, 1, 3)),
-          grad_out(RandomValues(c.h * c.t * c.d, -1, 1, 4)) {}
-
-    std::vector<double> q, k, v, grad_out;
-  };
-
-  static Result Run(const test::AttentionCase& c, const Inputs& x) {
-    return AttentionFixture::Run(c, x.q, x.k, x.v, x.grad_out);
   }
 };
 
@@ -288,35 +273,8 @@ TEST_P(PackedAttentionTest, BadLengthsAreAnErrorOrStayInside) {
 }
 
 TEST_P(PackedAttentionTest, GradientsMatchDifferences) {
-  for (const AttentionParams& params : {Causal(0.8), Full(0.8), Causal(0.8, 3, 0.4)}) {
-    const test::AttentionCase c = Packed({2, 1, 3}, 9, {0, 3, 3, 7}, params, DataType::kFloat64);
-    SCOPED_TRACE(c.ToString());
-    Inputs x(c);
-    const Result analytic = Run(c, x);
-    const auto objective = [&] {
-      const std::vector<double> out = ToDoubles(Run(c, x).out);
-      double sum = 0;
-      for (std::size_t i = 0; i < out.size(); ++i)
-        sum += out[i] * x.grad_out[i];
-      return sum;
-    };
-    const auto check = [&](std::vector<double>& inputs, const Tensor& grad) {
-      constexpr double kStep = 1e-5;  // errors: step^2 of the formula, u / step of the rounding
-      const std::vector<double> grads = ToDoubles(grad);
-      for (std::size_t i = 0; i < inputs.size(); ++i) {
-        const double value = inputs[i];
-        inputs[i] = value + kStep;
-        const double above = objective();
-        inputs[i] = value - kStep;
-        const double below = objective();
-        inputs[i] = value;
-        EXPECT_NEAR(grads[i], (above - below) / (2 * kStep), 1e-9);
-      }
-    };
-    check(x.q, analytic.grads.q);
-    check(x.k, analytic.grads.k);
-    check(x.v, analytic.grads.v);
-  }
+  for (const AttentionParams& params : {Causal(0.8), Full(0.8), Causal(0.8, 3, 0.4)})
+    CheckDifferences(Packed({2, 1, 3}, 9, {0, 3, 3, 7}, params, DataType::kFloat64));
 }
 
 INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(PackedAttentionTest);
