@@ -6,7 +6,7 @@ target_compile_definitions(mcruntime PRIVATE STANDIN_OVER_NVIDIA STANDIN_WARP_SI
 target_sources(mcruntime PRIVATE cuda/launch.cc)
 target_link_libraries(mcruntime PRIVATE CUDA::cudart ${CMAKE_DL_LIBS})
 
-maca_standin_library(mcblas cuda/mcblas.cc)
+maca_standin_library(mcblas mcblas.cc cuda/mcblas.cc)
 target_link_libraries(mcblas PRIVATE mcruntime CUDA::cublas)
 
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})

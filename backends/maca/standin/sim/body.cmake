@@ -10,7 +10,7 @@ target_sources(mcruntime PRIVATE sim/device.cc sim/launch.cc ${emulator}
   "${repository}/infini_train/core/error.cc")
 target_link_libraries(mcruntime PRIVATE Boost::context fmt::fmt)
 
-maca_standin_library(mcblas sim/mcblas.cc)
+maca_standin_library(mcblas mcblas.cc sim/mcblas.cc)
 target_link_libraries(mcblas PRIVATE mcruntime DNNL::dnnl)
 
 maca_standin_library(mccl sim/mccl.cc sim/mccl_group.cc)
