@@ -6,6 +6,7 @@
 #include <infini/rt.h>
 #include <infini/rt/cpu/runtime.h>
 
+#include "backends/simt/emulator/await.h"
 #include "backends/simt/emulator/fault.h"
 #include "backends/simt/emulator/grid.h"
 #include "backends/simt/emulator/platform.h"
@@ -63,14 +64,6 @@ void Check(rt::Error error, OpId op) {
   const std::string fault = FaultMessage();
   if (!fault.empty()) throw Error(fault);
   throw Error(fmt::format("launch of {}: {}", NameOf(op), rt::GetErrorString(error)));
-}
-
-/// Waits for the stream, unless a graph captures it.
-rt::Error Await(rt::Stream stream) {
-  rt::StreamCaptureStatus status = rt::kStreamCaptureStatusNone;
-  const rt::Error error = Runtime::StreamIsCapturing(stream, &status);
-  if (error != rt::kSuccess || status != rt::kStreamCaptureStatusNone) return error;
-  return Runtime::StreamSynchronize(stream);
 }
 
 }  // namespace

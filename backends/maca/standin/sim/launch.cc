@@ -7,6 +7,7 @@
 #include <infini/rt/cpu/runtime.h>
 #include <infini/rt/last_error.h>
 
+#include "backends/simt/emulator/await.h"
 #include "backends/simt/emulator/fault.h"
 #include "backends/simt/emulator/grid.h"
 #include "backends/simt/emulator/options.h"
@@ -42,21 +43,13 @@ bool IsValid(const unsigned int* grid, const unsigned int* block, std::size_t sh
          shared <= infini_train::simt::kMaxSharedBytes;
 }
 
-/// Waits for the stream, unless a graph captures it.
-rt::Error Await(rt::Stream stream) {
-  rt::StreamCaptureStatus status = rt::kStreamCaptureStatusNone;
-  const rt::Error error = Runtime::StreamIsCapturing(stream, &status);
-  if (error != rt::kSuccess || status != rt::kStreamCaptureStatusNone) return error;
-  return Runtime::StreamSynchronize(stream);
-}
-
 }  // namespace
 
 mcError_t __mcEnqueue(rt::Error (*function)(const void* arguments), const void* arguments,
                       std::size_t bytes, mcStream_t stream) {
   const auto native = reinterpret_cast<rt::Stream>(stream);
   rt::Error error = Runtime::LaunchKernel(function, arguments, bytes, native);
-  if (error == rt::kSuccess && maca_standin::IsLaunchBlocking()) error = Await(native);
+  if (error == rt::kSuccess && maca_standin::IsLaunchBlocking()) error = emulator::Await(native);
   return static_cast<mcError_t>(error);
 }
 
