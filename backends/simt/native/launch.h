@@ -5,6 +5,7 @@
 #include <string>
 #include <type_traits>
 
+#include "backends/simt/context.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
 
@@ -33,5 +34,27 @@ inline dim3 GridOf(const Geometry& geometry) {
   const std::string name = op == OpId::kCount ? "a kernel" : std::string(GetOpInfo(op).name);
   throw Error("launch of " + name + ": " + what);
 }
+
+/// Makes a context's device the current one for a scope: the default stream is the current
+/// device's. `Runtime`: Get(int*) and Set(int) of the current device, Check(error, op) which
+/// throws, and IsInUse(device): one that was current but is not in use stays unused.
+template <typename Runtime>
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(const Context& context) : wanted_(context.device.index()) {
+    Runtime::Check(Runtime::Get(&previous_), context.op);
+    if (previous_ != wanted_) Runtime::Check(Runtime::Set(wanted_), context.op);
+  }
+  ~CurrentDevice() {
+    if (previous_ != wanted_ && Runtime::IsInUse(previous_))
+      static_cast<void>(Runtime::Set(previous_));
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int wanted_;
+  int previous_ = 0;
+};
 
 }  // namespace infini_train::simt::detail

@@ -136,24 +136,13 @@ inline void CheckLaunch(cudaError_t error, OpId op) {
   ThrowLaunchError(op, cudaGetErrorString(error));
 }
 
-/// Makes a context's device the current one for a scope: the default stream is the current
-/// device's. One that was current but is not in use stays unused.
-class LaunchDevice {
- public:
-  explicit LaunchDevice(const Context& context) : wanted_(context.device.index()) {
-    CheckLaunch(cudaGetDevice(&previous_), context.op);
-    if (previous_ != wanted_) CheckLaunch(cudaSetDevice(wanted_), context.op);
-  }
-  ~LaunchDevice() {
-    if (previous_ != wanted_ && cuda::HasPrimaryContext(previous_)) cudaSetDevice(previous_);
-  }
-  LaunchDevice(const LaunchDevice&) = delete;
-  LaunchDevice& operator=(const LaunchDevice&) = delete;
-
- private:
-  int wanted_;
-  int previous_ = 0;
+struct DeviceRuntime {
+  static cudaError_t Get(int* device) { return cudaGetDevice(device); }
+  static cudaError_t Set(int device) { return cudaSetDevice(device); }
+  static void Check(cudaError_t error, OpId op) { CheckLaunch(error, op); }
+  static bool IsInUse(int device) { return cuda::HasPrimaryContext(device); }
 };
+using LaunchDevice = CurrentDevice<DeviceRuntime>;
 
 /// Dynamic shared memory that fits beside a kernel's static one in the 48 KB that a block has
 /// without asking for more, and of which blocks enough to fill a multiprocessor fit anyway.

@@ -128,24 +128,13 @@ inline void CheckLaunch(mcError_t error, OpId op) {
   ThrowLaunchError(op, mcGetErrorString(error));
 }
 
-/// Makes a context's device the current one for a scope: the default stream is the current
-/// device's.
-class LaunchDevice {
- public:
-  explicit LaunchDevice(const Context& context) : wanted_(context.device.index()) {
-    CheckLaunch(mcGetDevice(&previous_), context.op);
-    if (previous_ != wanted_) CheckLaunch(mcSetDevice(wanted_), context.op);
-  }
-  ~LaunchDevice() {
-    if (previous_ != wanted_) static_cast<void>(mcSetDevice(previous_));
-  }
-  LaunchDevice(const LaunchDevice&) = delete;
-  LaunchDevice& operator=(const LaunchDevice&) = delete;
-
- private:
-  int wanted_;
-  int previous_ = 0;
+struct DeviceRuntime {
+  static mcError_t Get(int* device) { return mcGetDevice(device); }
+  static mcError_t Set(int device) { return mcSetDevice(device); }
+  static void Check(mcError_t error, OpId op) { CheckLaunch(error, op); }
+  static bool IsInUse(int) { return true; }
 };
+using LaunchDevice = CurrentDevice<DeviceRuntime>;
 
 }  // namespace detail
 
