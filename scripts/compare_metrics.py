@@ -2,10 +2,13 @@
 
     python3 scripts/compare_metrics.py same A B [--relative TOLERANCE] [--steps N]
     python3 scripts/compare_metrics.py steady FILE [--after STEP]
+    python3 scripts/compare_metrics.py speed A B [A B]... [--at_least RATIO] [--after STEP]
 
 `same`: the steps that both files have gave the same loss, gradient norm and learning rate, exactly,
 or with --relative the same loss within that share; N steps must be in both. `steady`: all losses are
-finite, and the memory figures never exceed those of the steps up to STEP. Exit status 1 if not.
+finite, and the memory figures never exceed those of the steps up to STEP. `speed`: the median step of
+all A files behind STEP takes at most 1 / RATIO of the time of that of all B files; runs that took turns
+come in pairs. Exit status 1 if not.
 
 scripts/model_runs/compare.py compares folders of such files.
 """
@@ -13,6 +16,7 @@ scripts/model_runs/compare.py compares folders of such files.
 import argparse
 import json
 import math
+import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +110,27 @@ def steady(path: Path, after: int) -> str | None:
     return None
 
 
+def median_milliseconds(paths: list[Path], after: int) -> float:
+    values = []
+    for path in paths:
+        times = [record.get("milliseconds") for step, record in load(path).items() if step > after]
+        if not times or not all(is_finite(time) and time > 0 for time in times):
+            raise ValueError(f"{path}: no times of the steps after step {after}")
+        values += times
+    return statistics.median(values)
+
+
+def speed(pairs: list[Path], at_least: float | None, after: int) -> str | None:
+    if len(pairs) % 2:
+        return f"expected pairs of files, got {len(pairs)}"
+    first, second = (median_milliseconds(pairs[side::2], after) for side in (0, 1))
+    ratio = second / first
+    print(f"{first:.2f} ms a step beside {second:.2f} ms: {ratio:.2f} times as fast")
+    if at_least is not None and ratio < at_least:
+        return f"{ratio:.2f} times as fast, expected {at_least:g}"
+    return None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -117,12 +142,18 @@ def main() -> int:
     command = commands.add_parser("steady")
     command.add_argument("file", type=Path)
     command.add_argument("--after", type=int, default=1)
+    command = commands.add_parser("speed")
+    command.add_argument("pairs", type=Path, nargs="+")
+    command.add_argument("--at_least", type=float)
+    command.add_argument("--after", type=int, default=1)
     arguments = parser.parse_args()
     try:
         if arguments.command == "same":
             problem = same(arguments.a, arguments.b, arguments.relative, arguments.steps)
-        else:
+        elif arguments.command == "steady":
             problem = steady(arguments.file, arguments.after)
+        else:
+            problem = speed(arguments.pairs, arguments.at_least, arguments.after)
     except (OSError, ValueError) as error:
         problem = str(error)
     if problem:

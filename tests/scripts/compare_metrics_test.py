@@ -64,6 +64,17 @@ class CompareMetrics(unittest.TestCase):
         self.check(1, "step 5: loss is nan", "steady", self.file("c", lines(10, step_5={"loss": "nan"})))
         self.check(1, "no steps", "steady", self.file("d", lines(3)), "--after", "3")
 
+    def test_speed_is_that_of_the_median_steps(self) -> None:
+        fast = self.file("fast", lines(11, step_1={"milliseconds": 500.0}, step_11={"milliseconds": 90.0}))
+        doubled = [record | {"milliseconds": 2 * record["milliseconds"]} for record in lines(11)]
+        slow = self.file("slow", doubled)
+        self.check(0, "1.60 ms a step beside 0.80 ms: 0.50 times as fast", "speed", slow, fast, "--after", "4")
+        self.check(0, "0.50 times", "speed", slow, fast, slow, fast, "--after", "4", "--at_least", "0.5")
+        self.check(1, "0.50 times as fast, expected 0.6", "speed", slow, fast, "--after", "4", "--at_least", "0.6")
+        self.check(1, "expected pairs", "speed", slow, fast, slow)
+        self.check(1, "no times of the steps after step 11", "speed", slow, fast, "--after", "11")
+        self.check(1, "no times", "speed", slow, self.file("c", [{"step": 1, "loss": 1.0}]), "--after", "0")
+
 
 if __name__ == "__main__":
     unittest.main()

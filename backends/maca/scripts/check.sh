@@ -1,36 +1,173 @@
 #!/usr/bin/env bash
-# Builds the provider maca over a stand-in for its SDK, or over an SDK, and runs its suites.
+# Builds the provider maca over a stand-in for its SDK, or over an SDK, and shows what it promises.
 set -euo pipefail
 
 usage() {
   cat <<'END'
-Usage: backends/maca/scripts/check.sh [--body sim|cuda | --sdk DIR] [--cmake OPTION]... [CTEST-OPTION...]
+Usage: backends/maca/scripts/check.sh [--body sim|cuda | --sdk DIR] [--cmake OPTION]... [--output DIR]
+           [--against PROGRAM] [PART...] [-- CTEST-OPTION...]
 
-Builds a stand-in SDK (--body, by default sim) or takes the SDK in DIR, configures the preset maca with it
-in build/maca_<body>, builds the tests labelled maca and runs them. Options go to ctest: -R REGEX runs the
-tests whose names match.
+Builds over a stand-in SDK (--body, by default sim) or over the SDK in DIR, in build/maca_<body>. Parts, the
+first two if none is named; those behind the first need what it made, now or earlier:
+  build        the stand-in, infini-train and the tests labelled maca, JOBS at a time
+  tests        the tests labelled maca, TEST_JOBS at a time; options behind -- go to ctest (-R REGEX runs
+               those whose names match)
+  conformance  every op against float64 on the CPU
+  training     20 steps of GPT-2 124M in float32, with and without sums in float64, and in bfloat16, whose
+               losses must be those of PROGRAM
+  speed        steps of GPT-2 124M in bfloat16 without the workarounds, beside PROGRAM's in turn: SPEED_CASES
+               ("64x1024:0.6", a list of BATCHxSEQUENCE[:LEAST-RATIO]), SPEED_ROUNDS (2), SPEED_STEPS (30)
+  profile      the time of each op in such a step, and in PROGRAM's
+PROGRAM is infini-train of another provider, AGAINST_DEVICE (cuda) the device that it trains on. DIR is a folder
+for logs and results (<build>/check). An NVIDIA GPU and no network: see scripts/gpu_check.sh.
 END
+}
+fail() {
+  printf 'check.sh: %s\n' "$1" >&2
+  exit 2
 }
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
-body=sim sdk="" options=()
+all_parts=(build tests conformance training speed profile)
+body=sim sdk="" against="" output="" options=() parts=() ctest_options=()
 while (($#)); do
   case "$1" in
     -h | --help) usage && exit ;;
-    --body) body=$2 && shift 2 ;;
-    --sdk) sdk=$2 && body=sdk && shift 2 ;;
-    --cmake) options+=("$2") && shift 2 ;;
-    *) break ;;
+    --body) body=${2:?--body: sim or cuda} && shift ;;
+    --sdk) sdk=${2:?--sdk needs a folder} && body=sdk && shift ;;
+    --cmake) options+=("${2:?--cmake needs an option}") && shift ;;
+    --against) against=${2:?--against needs a program} && shift ;;
+    --output) output=${2:?--output needs a folder} && shift ;;
+    --) shift && ctest_options=("$@") && break ;;
+    *)
+      [[ " ${all_parts[*]} " == *" $1 "* ]] || { usage >&2 && fail "unknown option or part '$1'"; }
+      parts+=("$1")
+      ;;
   esac
+  shift
 done
-if [[ -z $sdk ]]; then
-  sdk=$PWD/build/maca_standin_$body
-  backends/maca/standin/build.sh --body "$body" --output "$sdk"
-  # The stand-in's compiler uses ccache by itself.
-  unset CMAKE_CXX_COMPILER_LAUNCHER
-fi
+((${#parts[@]})) || parts=(build tests)
 build=build/maca_$body
-cmake --preset maca -B "$build" -DMACA_PATH="$sdk" --log-level=WARNING "${options[@]}"
-cmake --build "$build" --target tests_maca
-OMP_WAIT_POLICY=passive ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel "$(nproc)" \
-  --label-regex '^maca$' "$@"
+output=$(realpath -m -- "${output:-$build/check}")
+infini_train=$build/bin/infini-train
+steps=${SPEED_STEPS:-30}
+mkdir -p "$output"
+
+run_build() {
+  if [[ -z $sdk ]]; then
+    sdk=$PWD/build/maca_standin_$body
+    backends/maca/standin/build.sh --body "$body" --output "$sdk"
+    # The stand-in's compiler uses ccache by itself.
+    unset CMAKE_CXX_COMPILER_LAUNCHER
+    # Over CUDA there is no MCCL without NCCL.
+    [[ -e $sdk/lib/libmccl.so ]] || options+=(-DINFINITRAIN_MACA_WITH_MCCL=OFF)
+  fi
+  cmake --preset maca -B "$build" -DMACA_PATH="$sdk" --log-level=WARNING "${options[@]}"
+  cmake --build "$build" ${JOBS:+--parallel "$JOBS"} --target infini-train tests_maca
+}
+
+run_tests() {
+  OMP_WAIT_POLICY=passive ctest --test-dir "$build" --output-on-failure --no-tests=error \
+    --parallel "${TEST_JOBS:-$(nproc)}" --label-regex '^maca$' "${ctest_options[@]}"
+}
+
+run_conformance() {
+  local status=0
+  "$infini_train" conformance --device maca --nobenchmark --output_dir "$output/conformance" \
+    >"$output/conformance.log" 2>&1 || status=1
+  tail -n 12 "$output/conformance.log"
+  return "$status"
+}
+
+# train NAME PROGRAM DEVICE OPTION...: the numbers of GPT-2's steps go to NAME.jsonl, the rest to NAME.log.
+train() {
+  local name=$1 program=$2 device=$3
+  shift 3
+  [[ -d $output/data ]] || "$infini_train" tokenize --tokenizer bytes --output "$output/data" infini_train \
+    >"$output/tokenize.log" || return
+  rm -f "$output/$name.jsonl"
+  "$program" train --device "$device" --model gpt2 --input_bin "$output/data/train_*.bin" --seed 1 \
+    --metrics_file "$output/$name.jsonl" "$@" >"$output/$name.log" 2>&1 && return
+  tail -n 20 "$output/$name.log" >&2
+  return 1
+}
+
+# same A B TOLERANCE: whether the losses of two runs are the same.
+same() {
+  printf '%-24s' "$1:"
+  python3 scripts/compare_metrics.py same "$output/$1.jsonl" "$output/$2.jsonl" --relative "$3" --steps 20
+}
+
+needs_program() {
+  [[ -n $against ]] || fail "$1 needs a program to compare with: --against build/cuda/bin/infini-train, say"
+}
+
+run_training() {
+  local status=0 device=${AGAINST_DEVICE:-cuda} options=(--num_iteration 20)
+  needs_program training
+  train theirs "$against" "$device" "${options[@]}" || return
+  train theirs_bf16 "$against" "$device" "${options[@]}" --dtype bfloat16 || return
+  train float32 "$infini_train" maca "${options[@]}" || return
+  INFINI_MACA_GEMM_FP64_ACCUM=1 train float32_in_float64 "$infini_train" maca "${options[@]}" || return
+  train float32_no_workarounds "$infini_train" maca "${options[@]}" --nomaca_multithread_workarounds || return
+  train bfloat16 "$infini_train" maca "${options[@]}" --dtype bfloat16 || return
+  same float32 theirs 1e-5 || status=1
+  same float32_in_float64 theirs 1e-5 || status=1
+  same float32_no_workarounds theirs 1e-5 || status=1
+  same bfloat16 theirs_bf16 1e-2 || status=1
+  return "$status"
+}
+
+# step_options BATCHxSEQUENCE
+step_options() {
+  echo --dtype bfloat16 --batch_size "${1%x*}" --sequence_length "${1#*x}"
+}
+
+run_speed() {
+  local status=0 entry shape round options files
+  needs_program speed
+  for entry in ${SPEED_CASES:-64x1024:0.6}; do
+    shape=${entry%%:*}
+    read -ra options <<<"$(step_options "$shape") --num_iteration $steps --log_interval 0"
+    files=()
+    for ((round = 1; round <= ${SPEED_ROUNDS:-2}; ++round)); do
+      train "theirs_${shape}_$round" "$against" "${AGAINST_DEVICE:-cuda}" "${options[@]}" || return
+      train "ours_${shape}_$round" "$infini_train" maca "${options[@]}" --nomaca_multithread_workarounds || return
+      files+=("$output/ours_${shape}_$round.jsonl" "$output/theirs_${shape}_$round.jsonl")
+    done
+    printf '%-10s' "$shape:"
+    [[ $entry != *:* ]] || files+=(--at_least "${entry#*:}")
+    python3 scripts/compare_metrics.py speed "${files[@]}" --after $((steps / 3)) || status=1
+  done
+  return "$status"
+}
+
+run_profile() {
+  local options shape=${SPEED_CASES:-64x1024}
+  shape=${shape%% *}
+  read -ra options <<<"$(step_options "${shape%%:*}") --num_iteration 8 --profile_steps 6:8"
+  train profile_ours "$infini_train" maca "${options[@]}" --nomaca_multithread_workarounds \
+    --profile "$output/profile_ours" || return
+  head -n 40 "$output/profile_ours/profile.txt"
+  [[ -z $against ]] && return
+  train profile_theirs "$against" "${AGAINST_DEVICE:-cuda}" "${options[@]}" --profile "$output/profile_theirs" || return
+  head -n 40 "$output/profile_theirs/profile.txt"
+}
+
+failed=()
+for part in "${parts[@]}"; do
+  ((${#parts[@]} == 1)) || printf '\n== %s\n' "$part"
+  start=$SECONDS
+  # In a shell of its own, which the first failure ends.
+  set +e
+  (set -e && "run_$part")
+  status=$?
+  set -e
+  ((status == 0)) || failed+=("$part")
+  echo "$part: $((SECONDS - start)) s"
+  [[ $part != build || $status == 0 ]] || break
+done
+if ((${#failed[@]})); then
+  echo "Failed: ${failed[*]}. Logs: $output" >&2
+  exit 1
+fi

@@ -4,10 +4,12 @@ Usage: mutations.py SOURCE_DIR BUILD_DIR WORK_DIR [MUTATION...]
 
 For each mutation, one file of the provider is copied with a wrong enumerator or a wrong order of arguments,
 compiled as the build compiles it, and linked with the provider's objects and one of its tests. It must not
-compile, or the test must fail. Without its mutation the same test must pass, or it shows nothing.
+compile, or the test must fail. Without its mutation the same test must pass, or it shows nothing. Mutations
+whose test is skipped on this machine are skipped as well.
 """
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -116,6 +118,9 @@ MUTATIONS = [
 COMPILED = {LANES: "../simt/kernels/softmax/softmax.cc"}
 
 
+SKIPPED = "skipped"
+
+
 class Bench:
     def __init__(self, source, build, work):
         self.provider = source / "backends/maca"
@@ -181,14 +186,12 @@ class Bench:
         linked = self.link(program, output)
         if linked.returncode:
             return f"{mutation.name}: the checks do not link:\n{linked.stderr[-2000:]}"
-        test = subprocess.run(
-            [program, f"--gtest_filter={mutation.test}", "--gtest_brief=1"], capture_output=True, text=True, timeout=120
-        )
+        test = subprocess.run([program, f"--gtest_filter={mutation.test}"], capture_output=True, text=True, timeout=120)
         if mutation.before and test.returncode == 0:
             return f"{mutation.name}: nothing noticed it ({mutation.test})"
         if not mutation.before and (test.returncode != 0 or "0 tests" in test.stdout):
             return f"plain {mutation.test} fails:\n{test.stdout}{test.stderr}"
-        return ""
+        return SKIPPED if "SKIPPED" in test.stdout else ""
 
 
 def main():
@@ -197,11 +200,20 @@ def main():
     chosen = [m for m in MUTATIONS if len(sys.argv) == 4 or m.name in sys.argv[4:]]
     plain = {(m.file, m.test.split(".")[0]): Mutation("", m.file, "", "", m.test.split(".")[0] + ".*") for m in chosen}
     faults = []
-    runs = [*plain.values(), *chosen]
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        for mutation, fault in zip(runs, pool.map(bench.run, runs), strict=True):
-            print(f"{mutation.name or 'plain ' + mutation.test}: {fault or ('found' if mutation.before else 'passes')}")
-            faults += [fault] if fault else []
+    with ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, 8)) as pool:
+
+        def run_all(mutations):
+            """The outcomes; prints them as they come."""
+            outcomes = []
+            for mutation, outcome in zip(mutations, pool.map(bench.run, mutations), strict=True):
+                fine = "found" if mutation.before else "passes"
+                print(f"{mutation.name or 'plain ' + mutation.test}: {outcome or fine}", flush=True)
+                outcomes.append(outcome)
+                faults.extend([outcome] if outcome not in ("", SKIPPED) else [])
+            return outcomes
+
+        skipped = {key for key, outcome in zip(plain, run_all(plain.values()), strict=True) if outcome == SKIPPED}
+        run_all([m for m in chosen if (m.file, m.test.split(".")[0]) not in skipped])
     return 1 if faults else 0
 
 
