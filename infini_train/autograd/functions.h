@@ -258,6 +258,23 @@ INFINI_TRAIN_API Tensor GroupedLinear(const Tensor& x, const Tensor& weight, con
 INFINI_TRAIN_API Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
                                 const Tensor& proj_weight, const Tensor& proj_bias);
 
+// ---- Mixture of experts: N tokens, each sent to k of E experts. Nothing here waits for the device
+// or depends on how many tokens an expert has. GroupedLinear is a layer of all experts. ----
+
+/// The places of (token, choice) pairs among N k rows that are sorted by expert.
+struct ExpertOrder {
+  Tensor rows;    ///< int64 [N, k]; by token and choice within an expert
+  Tensor counts;  ///< int64 [E], rows of each expert
+};
+/// Sorts the experts of tokens, int64 or int32 [N, k], each in [0, num_experts). Not
+/// differentiable.
+INFINI_TRAIN_API ExpertOrder SortByExpert(const Tensor& experts, std::int64_t num_experts);
+/// The tokens x [N, C] once for each of their experts, sorted by expert: [N k, C].
+INFINI_TRAIN_API Tensor ExpertPermute(const Tensor& x, const Tensor& rows);
+/// Sums of what experts made of tokens: row t [N, C] is the sum over j of row rows[t, j] of y [N k,
+/// C] times weights[t, j] [N, k], which is computed with in float32 or wider.
+INFINI_TRAIN_API Tensor ExpertUnpermute(const Tensor& y, const Tensor& rows, const Tensor& weights);
+
 // ---- Normalisation over the last dimension ----
 
 /// (x - mean) / √(var + eps) * weight + bias, biased variance; weight and bias [C] may be

@@ -77,6 +77,63 @@ TEST_P(ExpertsTest, GradientsAddUpInTheWeight) {
   }
 }
 
+TEST_P(ExpertsTest, RowsAreSortedByExpert) {
+  const Tensor experts = MakeTensor(device(), DataType::kInt64, {3, 2}, {2, 0, 0, 2, 3, 2});
+  const ExpertOrder order = SortByExpert(experts, 5);
+  ExpectEqual(order.rows, {2, 0, 1, 3, 5, 4});
+  ExpectEqual(order.counts, {2, 0, 3, 1, 0});
+}
+
+TEST_P(ExpertsTest, TokensGoToTheirRowsAndBack) {
+  const Tensor rows = MakeTensor(device(), DataType::kInt64, {2, 2}, {3, 0, 2, 1});
+  const Tensor x = Floats({2, 2}, {1, 2, 3, 4});
+  const Tensor permuted = ExpertPermute(x, rows);
+  ExpectEqual(permuted, {1, 2, 3, 4, 3, 4, 1, 2});
+  ExpectEqual(ExpertUnpermute(permuted, rows, Floats({2, 2}, {1, 0.5, 2, -1})), {1.5, 3, 3, 4});
+}
+
+TEST_P(ExpertsTest, PermutationGradients) {
+  for (const std::int64_t choices : {1, 2, 3}) {
+    const std::int64_t tokens = 4, hidden = 5;
+    std::vector<double> chosen;
+    for (std::int64_t i = 0; i < tokens * choices; ++i)
+      chosen.push_back(static_cast<double>((7 * i + i / choices) % 3));
+    const Tensor experts = MakeTensor(device(), DataType::kInt64, {tokens, choices}, chosen);
+    const Tensor rows = SortByExpert(experts, 3).rows;
+    CheckGradients(device(),
+                   {.name = "ExpertPermute",
+                    .function = [&](const Inputs& x) { return ExpertPermute(x[0], rows); },
+                    .inputs = {{{tokens, hidden}}},
+                    .operations = 8});
+    CheckGradients(device(),
+                   {.name = "ExpertUnpermute",
+                    .function = [&](const Inputs& x) { return ExpertUnpermute(x[0], rows, x[1]); },
+                    .inputs = {{{tokens * choices, hidden}}, {{tokens, choices}}},
+                    .operations = 16});
+  }
+}
+
+TEST_P(ExpertsTest, WrongPermutationsAreErrors) {
+  const Tensor rows = MakeTensor(device(), DataType::kInt64, {2, 2}, {3, 0, 2, 1});
+  const Tensor x = Floats({3, 2}, {1, 2, 3, 4, 5, 6});
+  const Tensor y = Full({4, 3}, 1, DataType::kFloat32, device());
+  const Tensor weights = Full({2, 2}, 1, DataType::kFloat32, device());
+  const auto refuses = [](const auto& call, const char* why) {
+    EXPECT_THAT(call, ThrowsMessage<Error>(HasSubstr(why)));
+  };
+  refuses([&] { SortByExpert(Select(rows, 0, 0), 4); }, "expected experts [tokens, choices]");
+  refuses([&] { SortByExpert(rows, 0); }, "1 or more");
+  refuses([&] { SortByExpert(weights, 4); }, "SortByExpert");
+  refuses([&] { ExpertPermute(x, rows); }, "expected rows int64 [3, choices], got int64 [2, 2]");
+  refuses([&] { ExpertPermute(Select(x, 0, 0), rows); }, "expected x [tokens, C]");
+  refuses([&] { ExpertUnpermute(x, rows, weights); }, "got [3, 2] and [2, 2]");
+  refuses(
+      [&] {
+        ExpertUnpermute(y, Reshape(rows, {4, 1}), weights);
+      },
+      "expected rows int64 [2, 2], got int64 [4, 1]");
+}
+
 TEST_P(ExpertsTest, WrongShapesAreErrors) {
   const Tensor x = Floats({2, 3}, {1, 2, 3, 4, 5, 6});
   const Tensor weight = Full({2, 4, 3}, 1, DataType::kFloat32, device());

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "infini_train/autograd/functions.h"
@@ -44,7 +46,101 @@ void SetWeightGrad(BackwardContext& context, const Tensor& grad_out, const Tenso
   if (!accumulate) context.SetGrad(1, raw::To(std::move(grad_weight), weight_dtype));
 }
 
+/// Throws Error unless rows is int64 [tokens, choices]; -1 takes any extent.
+void CheckRows(std::string_view name, const Tensor& rows, std::int64_t tokens,
+               std::int64_t choices) {
+  const bool valid = rows.dtype() == DataType::kInt64 && rows.rank() == 2 &&
+                     (tokens < 0 || rows.size(0) == tokens) &&
+                     (choices < 0 || rows.size(1) == choices);
+  if (valid) return;
+  const auto extent = [](std::int64_t value, const char* any) {
+    return value < 0 ? std::string(any) : std::to_string(value);
+  };
+  throw Error(fmt::format("{}: expected rows int64 [{}, {}], got {} {}", name,
+                          extent(tokens, "tokens"), extent(choices, "choices"),
+                          ToString(rows.dtype()), rows.shape().ToString()));
+}
+
+/// Row t of the sum of the rows of y that rows[t] names, times weights where there are any.
+Tensor UnpermuteRows(const Tensor& y, const Tensor& rows, const Tensor& weights) {
+  Tensor out = Tensor::Empty({rows.size(0), y.size(1)}, y.dtype(), y.device());
+  Call<op::ExpertUnpermute>(out, y, rows, weights);
+  return out;
+}
+
+/// The rows of x where `rows` says, times weights where there are any.
+Tensor PermuteRows(const Tensor& x, const Tensor& rows, const Tensor& weights) {
+  Tensor out = Tensor::Empty({rows.numel(), x.size(1)}, x.dtype(), x.device());
+  Call<op::ExpertPermute>(out, x, rows, weights);
+  return out;
+}
+
 }  // namespace
+
+ExpertOrder SortByExpert(const Tensor& experts, std::int64_t num_experts) {
+  detail::CheckIndex("SortByExpert", experts);
+  if (experts.rank() != 2 || num_experts < 1) {
+    throw Error(
+        fmt::format("SortByExpert: expected experts [tokens, choices] and 1 or more of "
+                    "them, got {} and {}",
+                    experts.shape().ToString(), num_experts));
+  }
+  ExpertOrder order{Tensor::Empty(experts.shape(), DataType::kInt64, experts.device()),
+                    Tensor::Empty({num_experts}, DataType::kInt64, experts.device())};
+  Call<op::ExpertSort>(order.rows, order.counts, raw::Contiguous(experts));
+  return order;
+}
+
+Tensor ExpertPermute(const Tensor& x, const Tensor& rows) {
+  detail::CheckFloating("ExpertPermute", x);
+  if (x.rank() != 2) {
+    throw Error(fmt::format("ExpertPermute: expected x [tokens, C], got {}", x.shape().ToString()));
+  }
+  CheckRows("ExpertPermute", rows, x.size(0), -1);
+  const Tensor places = raw::Contiguous(rows);
+  Tensor out = PermuteRows(raw::Contiguous(x), places, Tensor());
+  if (ShouldRecord({&x})) {
+    Record("ExpertPermute", {&out}, {&x}, [places = SavedTensor(places)](BackwardContext& context) {
+      const Tensor grad = raw::Contiguous(context.TakeGradOutput());
+      context.SetGrad(0, UnpermuteRows(grad, places.Unpack(), Tensor()));
+    });
+  }
+  return out;
+}
+
+Tensor ExpertUnpermute(const Tensor& y, const Tensor& rows, const Tensor& weights) {
+  detail::CheckFloating("ExpertUnpermute", y);
+  detail::CheckFloating("ExpertUnpermute", weights);
+  if (y.rank() != 2 || weights.rank() != 2 || y.size(0) != weights.numel()) {
+    throw Error(
+        fmt::format("ExpertUnpermute: expected y [tokens * choices, C] and weights "
+                    "[tokens, choices], got {} and {}",
+                    y.shape().ToString(), weights.shape().ToString()));
+  }
+  CheckRows("ExpertUnpermute", rows, weights.size(0), weights.size(1));
+  const Tensor places = raw::Contiguous(rows);
+  const Tensor values = raw::Contiguous(y);
+  const Tensor factors = raw::Contiguous(raw::To(weights, detail::StatDataType(y)));
+  Tensor out = UnpermuteRows(values, places, factors);
+  if (ShouldRecord({&y, &weights})) {
+    Record("ExpertUnpermute", {&out}, {&y, &weights},
+           [places = SavedTensor(places),
+            values = weights.requires_grad() ? SavedTensor(values) : SavedTensor(),
+            factors = SavedTensor(factors),
+            weights_dtype = weights.dtype()](BackwardContext& context) {
+             const Tensor grad = raw::Contiguous(context.TakeGradOutput());
+             const Tensor rows = places.Unpack();
+             const Tensor weights = factors.Unpack();
+             if (context.NeedsGrad(1)) {
+               Tensor grad_weights = Tensor::EmptyLike(weights);
+               Call<op::ExpertWeightsBackward>(grad_weights, grad, values.Unpack(), rows);
+               context.SetGrad(1, raw::To(std::move(grad_weights), weights_dtype));
+             }
+             if (context.NeedsGrad(0)) context.SetGrad(0, PermuteRows(grad, rows, weights));
+           });
+  }
+  return out;
+}
 
 Tensor GroupedLinear(const Tensor& x, const Tensor& weight, const Tensor& counts) {
   CheckGroupedLinear(x, weight, counts);
