@@ -16,6 +16,7 @@
 namespace infini_train::nn {
 
 class KeyValueCache;
+class RouterStatistics;
 
 /// What all modules of one forward pass share.
 struct ForwardContext {
@@ -29,6 +30,13 @@ struct ForwardContext {
   /// are not. A Transformer sets them for its blocks.
   Tensor rotary_cos = {};
   Tensor rotary_sin = {};
+  /// Where the routers of a mixture of experts note what they do; null: nowhere.
+  RouterStatistics* routers = nullptr;
+  /// Where defined, [B, T] of 0 and 1 (any type): tokens of 0 are padding, which router statistics
+  /// and the load-balancing loss leave out. Defined by default behind the last packed sample.
+  Tensor token_mask = {};
+  /// The share of this pass in the load-balancing loss of a step.
+  double auxiliary_weight = 1.0;
 };
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <span>
 #include <string_view>
 #include <tuple>
 
@@ -16,6 +17,8 @@
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/core/error.h"
 #include "infini_train/nn/key_value_cache.h"
+#include "infini_train/nn/mixture_of_experts.h"
+#include "infini_train/nn/router_statistics.h"
 #include "infini_train/ops/dispatch.h"
 #include "infini_train/ops/matmul_precision.h"
 
@@ -183,7 +186,11 @@ TransformerBlock::TransformerBlock(const TransformerConfig& config, std::int64_t
   attn_ =
       RegisterModule("attn", std::make_shared<CausalSelfAttention>(config, layer_index, options));
   ln_2_ = RegisterModule("ln_2", MakeNorm(config, options));
-  mlp_ = RegisterModule("mlp", std::make_shared<Mlp>(config, options));
+  if (config.num_local_experts > 0) {
+    mlp_ = RegisterModule("mlp", std::make_shared<MixtureOfExperts>(config, options));
+  } else {
+    mlp_ = RegisterModule("mlp", std::make_shared<Mlp>(config, options));
+  }
 }
 
 ResidualStream TransformerBlock::Continue(const ResidualStream& stream,
@@ -233,7 +240,7 @@ void Transformer::InitializeParameters(Generator& generator) const {
   std::vector<Tensor> residual_weights;
   for (const auto& block : blocks_) {
     residual_weights.push_back(block->attention().output_projection().weight());
-    residual_weights.push_back(block->mlp().output_projection().weight());
+    residual_weights.push_back(block->mlp().output_weight());
   }
   for (auto& [name, parameter] : NamedParameters()) {
     if (parameter.rank() == 1) {
@@ -268,15 +275,18 @@ void Transformer::set_activation_checkpointing(ActivationCheckpointing value) {
 }
 
 ResidualStream Transformer::RunBlocks(Tensor x, const ForwardContext& context) {
-  const auto run = [this, context](Tensor value, std::size_t begin, std::size_t end) {
+  const auto run = [this, context](Tensor value, std::size_t begin, std::size_t end,
+                                   RouterStatistics* routers) {
+    ForwardContext pass = context;
+    pass.routers = routers;
     ResidualStream stream{std::move(value), {}};
     for (std::size_t i = begin; i < end; ++i)
-      stream = blocks_[i]->Continue(stream, context);
+      stream = blocks_[i]->Continue(stream, pass);
     return stream;
   };
   using Method = ActivationCheckpointing::Method;
   if (checkpointing_.method == Method::kNone || !autograd::GradEnabled()) {
-    return run(std::move(x), 0, blocks_.size());
+    return run(std::move(x), 0, blocks_.size(), context.routers);
   }
   const bool uniform = checkpointing_.method == Method::kUniform;
   const std::size_t group = uniform ? static_cast<std::size_t>(checkpointing_.num_layers) : 1;
@@ -285,13 +295,21 @@ ResidualStream Transformer::RunBlocks(Tensor x, const ForwardContext& context) {
               : std::min(blocks_.size(), static_cast<std::size_t>(checkpointing_.num_layers));
   for (std::size_t begin = 0; begin < checkpointed; begin += group) {
     const std::size_t end = std::min(begin + group, checkpointed);
-    // By value: it runs again in backward, when this pass is over.
-    const auto function = [run, begin, end](const std::vector<Tensor>& inputs) {
-      return std::vector<Tensor>{run(inputs[0], begin, end).Sum()};
+    // By value: it runs again in backward, when this pass is over and its statistics may be gone.
+    const bool has_routers = context.routers != nullptr;
+    const auto function = [run, begin, end, has_routers](const std::vector<Tensor>& inputs) {
+      RouterStatistics routers;
+      std::vector<Tensor> outputs = {
+          run(inputs[0], begin, end, has_routers ? &routers : nullptr).Sum()};
+      const std::vector<Tensor> noted = routers.Tensors();
+      outputs.insert(outputs.end(), noted.begin(), noted.end());
+      return outputs;
     };
-    x = Checkpoint(function, {x})[0];
+    const std::vector<Tensor> outputs = Checkpoint(function, {x});
+    x = outputs[0];
+    if (has_routers) context.routers->AddTensors(std::span(outputs).subspan(1));
   }
-  return run(std::move(x), checkpointed, blocks_.size());
+  return run(std::move(x), checkpointed, blocks_.size(), context.routers);
 }
 
 void Transformer::PrepareFp8() {
@@ -370,6 +388,11 @@ void Transformer::LoadFp8State(const NamedTensors& state) {
   fp8_scales_->LoadState(all);
 }
 
+bool Transformer::BalancesExperts() const {
+  return training() && config_.num_local_experts > 0 && config_.output_router_logits &&
+         config_.router_aux_loss_coef > 0.0;
+}
+
 void Transformer::CheckPositions(const Tensor& ids, const ForwardContext& context) const {
   if (ids.rank() != 2) {
     throw Error(
@@ -409,6 +432,7 @@ Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& contex
                                                      ? rotary_->Rows(pass.samples.positions)
                                                      : rotary_->Rows(pass.position_offset, tokens);
   }
+  if (pass.routers != nullptr) pass.token_mask = pass.routers->CountTokens(ids, pass);
   Tensor x = (*wte_)(ids, pass);
   if (wpe_) x = x + To(LearnedPositions(tokens, pass), x.dtype());
   const ResidualStream stream = RunBlocks((*drop_)(x, pass), pass);
@@ -422,7 +446,14 @@ Tensor Transformer::Forward(const Tensor& ids, const ForwardContext& context) {
 
 Tensor Transformer::Loss(const Tensor& ids, const Tensor& targets, double scale,
                          const ForwardContext& context) {
-  return LinearCrossEntropy(HiddenStates(ids, context), head_weight(), targets, scale);
+  ForwardContext pass = context;
+  RouterStatistics routers;
+  const bool balances = BalancesExperts();
+  if (balances && pass.routers == nullptr) pass.routers = &routers;
+  const Tensor loss = LinearCrossEntropy(HiddenStates(ids, pass), head_weight(), targets, scale);
+  if (!balances) return loss;
+  return loss + pass.routers->LoadBalancingLoss() *
+                    Scalar(config_.router_aux_loss_coef * pass.auxiliary_weight);
 }
 
 }  // namespace infini_train::nn

@@ -6,6 +6,7 @@
 
 #include "infini_train/core/api.h"
 #include "infini_train/core/generator.h"
+#include "infini_train/nn/feed_forward.h"
 #include "infini_train/nn/layers.h"
 #include "infini_train/nn/module.h"
 #include "infini_train/nn/rotary_embedding.h"
@@ -15,7 +16,7 @@
 /// The one decoder-only transformer; a model family is a TransformerConfig. Parameter names are
 /// GPT-2's: wte, wpe, h.{i}.ln_1, h.{i}.attn.c_attn, h.{i}.attn.c_proj, h.{i}.ln_2, h.{i}.mlp.c_fc,
 /// h.{i}.mlp.c_proj, ln_f, lm_head. c_attn packs the rows [query | key | value], a gated c_fc
-/// [gate | up].
+/// [gate | up]. With experts h.{i}.mlp is a MixtureOfExperts.
 namespace infini_train::nn {
 
 /// x [B, T, C] to [B, T, C].
@@ -46,11 +47,11 @@ class INFINI_TRAIN_API CausalSelfAttention : public Module {
 };
 
 /// x [.., C] to [.., C] by an inner width of intermediate_size.
-class INFINI_TRAIN_API Mlp : public Module {
+class INFINI_TRAIN_API Mlp : public FeedForward {
  public:
   Mlp(const TransformerConfig& config, TensorOptions options);
 
-  const Linear& output_projection() const { return *c_proj_; }
+  const Tensor& output_weight() const override { return c_proj_->weight(); }
 
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
@@ -76,7 +77,7 @@ class INFINI_TRAIN_API TransformerBlock : public Module {
                    TensorOptions options);
 
   const CausalSelfAttention& attention() const { return *attn_; }
-  const Mlp& mlp() const { return *mlp_; }
+  const FeedForward& mlp() const { return *mlp_; }
 
   /// Forward of the stream's sum, with sums and norms in one pass.
   ResidualStream Continue(const ResidualStream& stream, const ForwardContext& context);
@@ -88,7 +89,7 @@ class INFINI_TRAIN_API TransformerBlock : public Module {
   std::shared_ptr<Norm> ln_1_;
   std::shared_ptr<CausalSelfAttention> attn_;
   std::shared_ptr<Norm> ln_2_;
-  std::shared_ptr<Mlp> mlp_;
+  std::shared_ptr<FeedForward> mlp_;
 };
 
 /// Which layers drop their activations in forward and compute them again in backward.
@@ -125,6 +126,10 @@ class INFINI_TRAIN_API Transformer : public Module {
 
   /// scale * sum of cross-entropies of the next-token targets [B, T]; targets of
   /// kDefaultIgnoreIndex do not count. Logits are never held as a whole.
+  ///
+  /// In training mode, where output_router_logits is set, plus router_aux_loss_coef *
+  /// context.auxiliary_weight * the load-balancing loss of this pass (RouterStatistics), which
+  /// counts ignored targets too, but not what the context's token mask leaves out.
   Tensor Loss(const Tensor& ids, const Tensor& targets, double scale,
               const ForwardContext& context = {});
 
@@ -153,6 +158,8 @@ class INFINI_TRAIN_API Transformer : public Module {
   Tensor Forward(const Tensor& ids, const ForwardContext& context) override;
 
  private:
+  /// Whether Loss adds the load-balancing loss.
+  bool BalancesExperts() const;
   void CheckPositions(const Tensor& ids, const ForwardContext& context) const;
   /// Embeddings of the learned positions of `tokens` tokens, [T, C].
   Tensor LearnedPositions(std::int64_t tokens, const ForwardContext& context);

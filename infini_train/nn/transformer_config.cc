@@ -2,21 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "infini_train/core/error.h"
 
 namespace infini_train::nn {
 namespace {
 
-/// Values in the matrices of one block. Counts are made in T: std::int64_t is exact, and double
-/// does not overflow where sizes are still to be judged.
+/// Values in the matrices of one block, of `experts` experts where it has any. Counts are made in
+/// T: std::int64_t is exact, and double does not overflow where sizes are still to be judged.
 template <typename T>
-T BlockMatrixParameters(const TransformerConfig& c) {
+T BlockMatrixParameters(const TransformerConfig& c, std::int64_t experts) {
   const auto hidden = static_cast<T>(c.hidden_size);
   const T queries = static_cast<T>(c.num_attention_heads) * static_cast<T>(c.head_dim);
   const T keys = static_cast<T>(c.num_key_value_heads) * static_cast<T>(c.head_dim);
   const T attention = hidden * (queries + 2 * keys) + queries * hidden;
   const T up = c.activation == Activation::kSwiGlu ? 2 : 1;
-  return attention + (up + 1) * hidden * static_cast<T>(c.intermediate_size);
+  const T mlp = (up + 1) * hidden * static_cast<T>(c.intermediate_size);
+  if (c.num_local_experts == 0) return attention + mlp;
+  return attention + static_cast<T>(experts) * mlp + static_cast<T>(c.num_local_experts) * hidden;
 }
 
 template <typename T>
@@ -25,7 +29,7 @@ T ParameterCount(const TransformerConfig& c) {
   const auto head_dim = static_cast<T>(c.head_dim);
   const T norm_size = c.norm == NormType::kLayerNorm ? 2 * hidden : hidden;
   const T heads = static_cast<T>(c.num_attention_heads) + 2 * static_cast<T>(c.num_key_value_heads);
-  T block = BlockMatrixParameters<T>(c) + 2 * norm_size;
+  T block = BlockMatrixParameters<T>(c, c.num_local_experts) + 2 * norm_size;
   if (c.attention_bias) block += heads * head_dim;
   if (c.attention_output_bias) block += hidden;
   if (c.mlp_bias) {
@@ -91,6 +95,20 @@ void TransformerConfig::Validate() const {
     require(value >= 0.0 && value < 1.0,
             fmt::format("{}: expected 0 <= p < 1, got {}", name, value));
   }
+  if (num_local_experts != 0) {
+    require(num_local_experts > 0 && num_local_experts < (std::int64_t{1} << 31),
+            fmt::format("num_local_experts: expected 0 or a positive 31-bit number, got {}",
+                        num_local_experts));
+    require(num_experts_per_tok > 0 && num_experts_per_tok <= num_local_experts,
+            fmt::format("num_experts_per_tok: expected 1 to num_local_experts ({}), got {}",
+                        num_local_experts, num_experts_per_tok));
+    require(activation == Activation::kSwiGlu && !mlp_bias,
+            "num_local_experts: expected experts with SwiGLU and without biases");
+  }
+  require(router_aux_loss_coef >= 0 && std::isfinite(router_aux_loss_coef),
+          fmt::format("router_aux_loss_coef: expected 0 or more, got {}", router_aux_loss_coef));
+  require(router_jitter_noise >= 0 && router_jitter_noise < 1,
+          fmt::format("router_jitter_noise: expected 0 <= noise < 1, got {}", router_jitter_noise));
   if (problems.empty()) {
     const double parameters = ParameterCount<double>(*this);
     require(parameters < 0x1p48,
@@ -105,7 +123,8 @@ std::int64_t TransformerConfig::NumParameters() const {
 
 double TransformerConfig::TrainingFlopsPerToken(std::int64_t sequence_length) const {
   const double matrices = static_cast<double>(
-      num_hidden_layers * BlockMatrixParameters<std::int64_t>(*this) + vocab_size * hidden_size);
+      num_hidden_layers * BlockMatrixParameters<std::int64_t>(*this, num_experts_per_tok) +
+      vocab_size * hidden_size);
   const double attention = static_cast<double>(num_hidden_layers * num_attention_heads * head_dim) *
                            static_cast<double>(sequence_length);
   return 6.0 * matrices + 6.0 * attention;

@@ -64,6 +64,15 @@ struct TransformerConfig {
 
   double initializer_range = 0.02;
 
+  /// Above 0 every block has a mixture of that many experts, each of intermediate_size, in place of
+  /// its MLP (nn/mixture_of_experts.h).
+  std::int64_t num_local_experts = 0;
+  std::int64_t num_experts_per_tok = 0;
+  /// Whether training adds router_aux_loss_coef times the load-balancing loss to the loss.
+  bool output_router_logits = false;
+  double router_aux_loss_coef = 0.0;
+  double router_jitter_noise = 0.0;
+
   bool operator==(const TransformerConfig&) const = default;
 
   /// Throws Error that names every field whose value makes no sense, with value and expectation.
@@ -71,8 +80,8 @@ struct TransformerConfig {
   /// Number of parameters, tied ones counted once.
   INFINI_TRAIN_API std::int64_t NumParameters() const;
   /// Floating-point operations of one training step per token (forward and backward) at a sequence
-  /// length: 6 per parameter in matrix products, plus attention's 12 T per layer and head
-  /// dimension, halved because it is causal.
+  /// length: 6 per parameter in matrix products, of the experts those of one token, plus
+  /// attention's 12 T per layer and head dimension, halved because it is causal.
   INFINI_TRAIN_API double TrainingFlopsPerToken(std::int64_t sequence_length) const;
 };
 

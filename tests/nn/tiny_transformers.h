@@ -1,5 +1,9 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <string>
+
 #include "infini_train/nn/transformer_config.h"
 
 namespace infini_train::nn {
@@ -31,6 +35,23 @@ inline TransformerConfig TinyQwen3() {
   config.query_key_norm = true;
   config.tie_word_embeddings = false;
   return config;
+}
+
+/// Mixtral's kind: a mixture of SwiGLU experts, trained with the load-balancing loss.
+inline TransformerConfig TinyMixtral() {
+  TransformerConfig config = TinyQwen3();
+  config.query_key_norm = false;
+  config.intermediate_size = 10;
+  config.num_local_experts = 4;
+  config.num_experts_per_tok = 2;
+  config.output_router_logits = true;
+  config.router_aux_loss_coef = 0.1;
+  return config;
+}
+
+/// Of tests over TinyGpt2, TinyQwen3 and TinyMixtral, in this order.
+inline std::string NameOfKind(std::size_t index) {
+  return std::array{"Gpt2", "Qwen3", "Mixtral"}.at(index);
 }
 
 }  // namespace infini_train::nn
