@@ -76,6 +76,16 @@ TEST_P(AttentionTest, HalfTypesInWholeVectors) {
   }
 }
 
+// More queries than are worked on at once, of several heads that share keys.
+TEST_P(AttentionTest, HalfTypesInBlocksOfQueries) {
+  for (const DataType dtype : {DataType::kBFloat16, DataType::kFloat16}) {
+    Check({2, 4, 2, 300, 300, 8, dtype, Causal(0.3), true});
+    Check({1, 2, 1, 270, 333, 12, dtype, Causal(0.3, 100)});
+    Check({1, 2, 1, 290, 70, 9, dtype, Causal(0.3, 0, 0.25)});
+    Check({1, 1, 1, 270, 67, 16, dtype, Full(0.3, 20)});
+  }
+}
+
 TEST_P(AttentionTest, GroupedHeads) {
   Check({2, 8, 2, 19, 19, 16, DataType::kFloat32, Causal()});
   Check({2, 6, 1, 19, 50, 16, DataType::kFloat32, Causal()});

@@ -2,14 +2,20 @@
 
 include_guard(GLOBAL)
 
-# infinitrain_simt_kernels(<out-var> [EXCLUDE <file-stem>...])
+# infinitrain_simt_kernels(<out-var> [ATTENTION_BY_PRODUCTS] [EXCLUDE <file-stem>...])
 #
 # The sources of the shared kernels, which a provider compiles with its device compiler. It leaves out
-# those that it replaces by kernels of its own.
+# those that it replaces by kernels of its own. ATTENTION_BY_PRODUCTS: attention in half types calls the
+# op Gemm, for chips whose matrix units only a library reaches.
 function(infinitrain_simt_kernels out_var)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "EXCLUDE")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "ATTENTION_BY_PRODUCTS" "" "EXCLUDE")
   cmake_path(GET CMAKE_CURRENT_FUNCTION_LIST_DIR PARENT_PATH simt)
   file(GLOB sources CONFIGURE_DEPENDS "${simt}/kernels/*/*.cc")
+  if(ARG_ATTENTION_BY_PRODUCTS)
+    list(APPEND ARG_EXCLUDE attention_op)
+  else()
+    list(APPEND ARG_EXCLUDE attention_products attention_products_backward)
+  endif()
   set(excluded "${ARG_EXCLUDE}")
   set(stems "")
   foreach(source IN LISTS sources)

@@ -44,33 +44,52 @@ SIMT_KERNEL void DeltaKernel(AttentionGradients<S> args, HeadRows<ComputeType<S>
 
 }  // namespace
 
+template <typename S>
+AttentionGradients<S> PrepareAttentionGradients(const Context& context, Tensor& grad_q,
+                                                Tensor& grad_k, Tensor& grad_v,
+                                                const Tensor& grad_out, const Tensor& out,
+                                                const Tensor& lse, const Tensor& q, const Tensor& k,
+                                                const Tensor& v, const AttentionShape& shape,
+                                                Tensor& delta) {
+  using C = ComputeType<S>;
+  delta = Tensor::Empty({shape.batch, shape.heads, shape.queries}, lse.dtype(), context.device);
+  const AttentionGradients<S> args{
+      HeadRows<S>(grad_q),
+      HeadRows<S>(grad_k),
+      HeadRows<S>(grad_v),
+      HeadRows<const S>(grad_out),
+      HeadRows<const S>(out),
+      HeadRows<const C>(lse),
+      HeadRows<const C>(delta),
+      HeadRows<const S>(q),
+      HeadRows<const S>(k),
+      HeadRows<const S>(v),
+      shape,
+      HaveAlignedRows(kMaxVectorWidth<C>,
+                      {&grad_q, &grad_k, &grad_v, &grad_out, &out, &q, &k, &v})};
+  Launch(context, Linear(delta.numel() * kGroup, 1, kBlock), DeltaKernel<S>, args,
+         HeadRows<C>(delta));
+  return args;
+}
+
+template AttentionGradients<Float16> PrepareAttentionGradients(
+    const Context&, Tensor&, Tensor&, Tensor&, const Tensor&, const Tensor&, const Tensor&,
+    const Tensor&, const Tensor&, const Tensor&, const AttentionShape&, Tensor&);
+template AttentionGradients<BFloat16> PrepareAttentionGradients(
+    const Context&, Tensor&, Tensor&, Tensor&, const Tensor&, const Tensor&, const Tensor&,
+    const Tensor&, const Tensor&, const Tensor&, const AttentionShape&, Tensor&);
+
 void PortableAttentionBackward(const Context& context, Tensor& grad_q, Tensor& grad_k,
                                Tensor& grad_v, const Tensor& grad_out, const Tensor& out,
                                const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                                const Tensor& cumulative_lengths, const AttentionParams& params) {
   const Tensor samples = AttentionSamples(context, cumulative_lengths, k.size(2));
   const AttentionShape shape(q, k, samples, params);
-  const Tensor delta =
-      Tensor::Empty({shape.batch, shape.heads, shape.queries}, lse.dtype(), context.device);
   DispatchFloating("AttentionBackward", q.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    using C = ComputeType<S>;
-    const AttentionGradients<S> args{
-        HeadRows<S>(grad_q),
-        HeadRows<S>(grad_k),
-        HeadRows<S>(grad_v),
-        HeadRows<const S>(grad_out),
-        HeadRows<const S>(out),
-        HeadRows<const C>(lse),
-        HeadRows<const C>(delta),
-        HeadRows<const S>(q),
-        HeadRows<const S>(k),
-        HeadRows<const S>(v),
-        shape,
-        HaveAlignedRows(kMaxVectorWidth<C>,
-                        {&grad_q, &grad_k, &grad_v, &grad_out, &out, &q, &k, &v})};
-    Launch(context, Linear(delta.numel() * kGroup, 1, kBlock), DeltaKernel<S>, args,
-           HeadRows<C>(delta));
+    Tensor delta;
+    const AttentionGradients<S> args = PrepareAttentionGradients<S>(
+        context, grad_q, grad_k, grad_v, grad_out, out, lse, q, k, v, shape, delta);
     if (AttentionGradientsInOnePass(context, args)) return;
     AttentionQueryGradients(context, args);
     AttentionKeyGradients(context, args);

@@ -17,6 +17,15 @@ struct AttentionGradients {
   bool vector;  ///< rows may be read and written in vectors
 };
 
+/// What the gradients are made from; makes `delta` and keeps it there.
+template <typename S>
+AttentionGradients<S> PrepareAttentionGradients(const Context& context, Tensor& grad_q,
+                                                Tensor& grad_k, Tensor& grad_v,
+                                                const Tensor& grad_out, const Tensor& out,
+                                                const Tensor& lse, const Tensor& q, const Tensor& k,
+                                                const Tensor& v, const AttentionShape& shape,
+                                                Tensor& delta);
+
 /// All gradients by one pass, where heads are small, the device has the shared memory and there are
 /// blocks enough to keep it busy; otherwise does nothing and returns false. Needs delta, as the
 /// others do.
