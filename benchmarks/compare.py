@@ -2,12 +2,14 @@
 
     python benchmarks/compare.py build/cpu/benchmarks/train_step [--markdown FILE]
     python3 benchmarks/compare.py build/cuda/benchmarks/train_step --device cuda
+    python3 benchmarks/compare.py build/cuda/benchmarks/train_step --device cuda \\
+      --cases llama3.2-1b/8x1024:bfloat16:compile:1.2:0.8
 
 A round runs every contender once, each in its own process, so that a machine that slows down slows
 all of them; the order turns round from one round to the next. The table has medians of the rounds;
 a ratio is ours over the better of PyTorch's and, in brackets, the least and the largest of a round.
 Cases that differ for our program alone share PyTorch's results. Exit status 1 if a ratio is below
-its case's or `--min_ratio`, 2 if a contender fails.
+its case's or `--min_ratio`, or a ratio of peak memory above its case's; 2 if a contender fails.
 """
 
 import argparse
@@ -39,6 +41,9 @@ OUR_FLAGS = {
 }
 
 
+CASE_FORM = "[MODEL/]BATCHxSEQUENCE:DTYPE[:eager|compile|both[:RATIO[:MEMORY]]]"
+
+
 @dataclass(frozen=True)
 class Case:
     batch_size: int
@@ -46,28 +51,30 @@ class Case:
     dtype: str
     anchors: tuple[str, ...] = (EAGER, COMPILED)
     min_ratio: float = 0.0
+    max_memory: float = math.inf  # the largest ratio of peak memory that passes
+    model: str | None = None  # None: the one of --model
 
     @staticmethod
     def parse(text: str) -> "Case":
         try:
-            shape, dtype, *rest = text.split(":")
+            *model, case = text.rsplit("/", 1)
+            shape, dtype, *rest = case.split(":")
             batch_size, sequence_length = (int(part) for part in shape.split("x"))
             anchors = (MODES[rest[0]],) if rest and rest[0] != "both" else tuple(MODES.values())
             min_ratio = float(rest[1]) if len(rest) > 1 else 0.0
-            if len(rest) > 2:
+            max_memory = float(rest[2]) if len(rest) > 2 else math.inf
+            if len(rest) > 3:
                 raise ValueError
         except (KeyError, ValueError):
-            message = (
-                f"{text}: expected BATCHxSEQUENCE:DTYPE[:eager|compile|both[:RATIO]], "
-                f"as in {DEFAULT_CASES['cpu'][0]} or 64x1024:bfloat16:compile:1.15"
-            )
+            message = f"{text}: expected {CASE_FORM}, as in {DEFAULT_CASES['cpu'][0]} or 64x1024:bfloat16:compile:1.15"
             raise argparse.ArgumentTypeError(message) from None
         if dtype not in OUR_FLAGS:
             raise argparse.ArgumentTypeError(f"{text}: the type is one of {', '.join(OUR_FLAGS)}")
-        return Case(batch_size, sequence_length, dtype, anchors, min_ratio)
+        return Case(batch_size, sequence_length, dtype, anchors, min_ratio, max_memory, model[0] if model else None)
 
     def __str__(self) -> str:
-        return f"{self.batch_size}x{self.sequence_length} {self.dtype}"
+        name = f"{Path(self.model).name} " if self.model else ""
+        return f"{name}{self.batch_size}x{self.sequence_length} {self.dtype}"
 
 
 Results = dict[str, list[dict]]  # contender -> one result a round
@@ -94,7 +101,7 @@ def run(command: tuple[str, ...], arguments: argparse.Namespace) -> dict | None:
 
 
 def contenders(arguments: argparse.Namespace, case: Case) -> dict[str, tuple[str, ...]]:
-    common = ["--model", arguments.model, "--device", arguments.device]
+    common = ["--model", case.model or arguments.model, "--device", arguments.device]
     common += ["--batch_size", str(case.batch_size), "--sequence_length", str(case.sequence_length)]
     common += ["--threads", str(arguments.threads), "--steps", str(arguments.steps)]
     torch = [arguments.python, str(TORCH_STEP), *common, "--dtype", TORCH_DTYPES[case.dtype]]
@@ -240,12 +247,15 @@ def setting(arguments: argparse.Namespace, measured: dict[Case, Results]) -> str
     )
 
 
-def results_json(measured: dict[Case, Results]) -> str:
+def results_json(measured: dict[Case, Results], device: str) -> str:
     cases = []
     for case, results in measured.items():
         entry: dict = {"case": str(case), "results": results}
         if has_ratio(case, results):
             entry["ratio"] = ratio(case, results, tokens_per_second, max)
+            entry["memory_ratio"] = {
+                name: ratio(case, results, figure, min) for name, figure in memory_figures(device).items()
+            }
             if case.min_ratio:
                 entry["min_ratio"] = case.min_ratio
         cases.append(entry)
@@ -260,6 +270,11 @@ def below_target(arguments: argparse.Namespace, measured: dict[Case, Results]) -
             found = ratio(case, results, tokens_per_second, max)
             if found < target:
                 below.append(f"{case}: {found:.3f}, expected at least {target:g}")
+        if case.max_memory < math.inf and has_ratio(case, results):
+            figure = next(iter(memory_figures(arguments.device).values()))
+            used = ratio(case, results, figure, min)
+            if used > case.max_memory:
+                below.append(f"{case}: {used:.2f} of the memory, expected at most {case.max_memory:g}")
     return below
 
 
@@ -272,8 +287,8 @@ def parse_arguments() -> argparse.Namespace:
         "--cases",
         type=Case.parse,
         nargs="+",
-        help="BATCHxSEQUENCE:DTYPE[:ANCHOR[:RATIO]]; DTYPE float32, bfloat16 or fp8 (products, ours alone); "
-        "ANCHOR eager, compile or both; RATIO the least that passes",
+        help=f"{CASE_FORM}; DTYPE float32, bfloat16 or fp8 (products, ours alone); RATIO the least that passes, "
+        "MEMORY the largest ratio of peak memory",
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--steps", type=int, default=20)
@@ -306,7 +321,7 @@ def main() -> int:
     if arguments.markdown:
         arguments.markdown.write_text(report)
     if arguments.json:
-        arguments.json.write_text(results_json(measured))
+        arguments.json.write_text(results_json(measured, arguments.device))
     if any(set(results) != set(contenders(arguments, case)) for case, results in measured.items()):
         return 2
     if below := below_target(arguments, measured):

@@ -28,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kPresetVocabulary = 50304;
+constexpr std::int64_t kGpt2Vocabulary = 50304;  // padded; its tokens are not
 constexpr std::int64_t kLargestToken = 50257;
 constexpr int kNumBatches = 4;
 constexpr int kProfiledSteps = 3;
@@ -107,7 +107,7 @@ void Run(const Options& o) {
   models::ModelConfig config;
   if (const models::Preset* preset = models::FindPreset(o.model)) {
     config = preset->config;
-    config.transformer.vocab_size = kPresetVocabulary;
+    if (config.family == "gpt2") config.transformer.vocab_size = kGpt2Vocabulary;
   } else {
     config = models::LoadModelConfig(o.model);
   }
@@ -175,7 +175,7 @@ void Run(const Options& o) {
 int main(int argc, char** argv) {
   infini_train::Options options;
   bool json = true;
-  CLI::App app("Times training steps of a GPT-2 and prints one JSON line.");
+  CLI::App app("Times training steps of a model and prints one JSON line.");
   app.add_option("--model", options.model, "preset, or folder with a config.json");
   app.add_option("--device", options.device);
   app.add_option("--dtype", options.dtype, "float32, or bfloat16 for autocast");
