@@ -77,7 +77,8 @@ std::function<void()> SwiGluBackwardCall(Trial& trial, const Dims& shape) {
   const Tensor grad_y = trial.Input(shape);
   const Tensor x = trial.Input({shape[0], 2 * shape[1]}, -4, 4);
   Tensor grad_x = trial.Output({shape[0], 2 * shape[1]});
-  return [=]() mutable { Call<op::SwiGluBackward>(grad_x, grad_y, x); };
+  Tensor out = trial.Output(shape);
+  return [=]() mutable { Call<op::SwiGluBackward>(grad_x, out, grad_y, x); };
 }
 
 std::function<void()> FillCall(Trial& trial, const Dims& shape) {

@@ -112,6 +112,44 @@ std::function<void()> RotaryCall(Trial& trial, const Dims& shape) {
   return [=]() mutable { Call<op::Rotary>(out, x, cos, sin, kInterleaved, kInverse); };
 }
 
+/// Of normalised heads, whose largest rstd spreads rounding as MagnitudeOf says.
+RowStatistics HeadStatistics(const Tensor& x) {
+  const Dims rows = {x.numel() / x.size(-1), x.size(-1)};
+  return StatisticsOf(MakeTensor({}, DataType::kFloat64, rows, ToDoubles(x)), false);
+}
+
+std::function<void()> NormRotaryCall(Trial& trial, const Dims& shape) {
+  const Tensor x = trial.Input(shape);
+  trial.SetMagnitude(MagnitudeOf(HeadStatistics(x)));
+  const Tensor weight = trial.Input({shape[3]});
+  const Tensor cos = trial.StatInput({shape[2], shape[3] / 2});
+  const Tensor sin = trial.StatInput({shape[2], shape[3] / 2});
+  Tensor out = trial.Output(shape);
+  Tensor rstd = trial.StatOutput({shape[0], shape[1], shape[2]});
+  return [=]() mutable { Call<op::NormRotary>(out, rstd, x, weight, cos, sin, kEpsilon); };
+}
+
+std::function<void()> NormRotaryBackwardCall(Trial& trial, const Dims& shape) {
+  const Tensor grad_y = trial.Input(shape);
+  const Tensor x = trial.Input(shape);
+  const RowStatistics statistics = HeadStatistics(x);
+  trial.SetMagnitude(2 * MagnitudeOf(statistics));
+  const Tensor weight = trial.Input({shape[3]});
+  const Tensor rstd = trial.StatValues({shape[0], shape[1], shape[2]}, statistics.rstd);
+  const Tensor cos = trial.StatInput({shape[2], shape[3] / 2});
+  const Tensor sin = trial.StatInput({shape[2], shape[3] / 2});
+  Tensor grad_x = trial.Output(shape);
+  Tensor grad_weight = trial.Output({shape[3]});
+  return [=]() mutable {
+    Call<op::NormRotaryBackward>(grad_x, grad_weight, grad_y, x, weight, rstd, cos, sin);
+  };
+}
+
+/// A row's sums, and over all positions and heads.
+double HeadOperations(const Dims& shape) {
+  return 20 + static_cast<double>(Numel(shape) / shape[3] + shape[3]);
+}
+
 // Shapes are [batch, heads, key/value heads, queries, keys, head size].
 template <bool kCausal>
 AttentionParams ParamsOf(const Dims& shape) {
@@ -318,6 +356,21 @@ void AppendSequenceSuites(std::vector<OpSuite>& suites) {
                     {1, 8, 128, 64}});
   suites.push_back(
       {OpId::kRotary, kFloatingTypes, kContiguousOnly, rotations, &RotaryCall<true, true>, Five});
+  const std::vector<Dims> normalized = {{1, 1, 1, 2}, {2, 3, 5, 64}, {1, 2, 33, 6}, {1, 1, 2, 300}};
+  suites.push_back({OpId::kNormRotary,
+                    kFloatingTypes,
+                    kRowMajor,
+                    normalized,
+                    &NormRotaryCall,
+                    HeadOperations,
+                    {1, 8, 128, 128}});
+  suites.push_back({OpId::kNormRotaryBackward,
+                    kFloatingTypes,
+                    kRowMajor,
+                    normalized,
+                    &NormRotaryBackwardCall,
+                    HeadOperations,
+                    {1, 8, 128, 128}});
 
   const std::vector<Dims> attentions = {{1, 1, 1, 1, 1, 1},    {2, 4, 2, 33, 33, 16},
                                         {1, 3, 1, 65, 65, 64}, {1, 2, 2, 1, 40, 80},

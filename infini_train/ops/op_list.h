@@ -63,8 +63,9 @@
   OP(SwiGlu, "Packed SwiGLU on contiguous rows: x [rows, 2F] = [gate | up], out [rows, F] = "      \
      "silu(gate) * up.",                                                                           \
      Tensor& out, const Tensor& x)                                                                 \
-  OP(SwiGluBackward, "Gradient of SwiGlu: grad_x [rows, 2F], contiguous.",                         \
-     Tensor& grad_x, const Tensor& grad_y, const Tensor& x)
+  OP(SwiGluBackward,                                                                               \
+     "Gradient of SwiGlu: grad_x [rows, 2F], contiguous; out (optional) = SwiGlu of x again.",     \
+     Tensor& grad_x, Tensor& out, const Tensor& grad_y, const Tensor& x)
 
 // Any strides; out, a and b have one shape. Arithmetic: every dtype but bool. Div, Pow and their
 // scalar forms: floating. Comparisons: out is bool.
@@ -265,6 +266,17 @@
      "last stride 1.",                                                                             \
      Tensor& out, const Tensor& x, const Tensor& cos, const Tensor& sin, bool interleaved,         \
      bool inverse)                                                                                 \
+  OP(NormRotary,                                                                                   \
+     "Rotary, forwards and not interleaved, of RmsNorm over the last dimension of x [B, H, T, D] " \
+     "with weight [D] (x's dtype or float32). rstd: stat [B, H, T], contiguous. x and out: last "  \
+     "stride 1.",                                                                                  \
+     Tensor& out, Tensor& rstd, const Tensor& x, const Tensor& weight, const Tensor& cos,          \
+     const Tensor& sin, double eps)                                                                \
+  OP(NormRotaryBackward,                                                                           \
+     "Gradients of NormRotary, overwritten; grad_x may be grad_y itself; grad_weight (of weight's "\
+     "dtype) optional.",                                                                           \
+     Tensor& grad_x, Tensor& grad_weight, const Tensor& grad_y, const Tensor& x,                   \
+     const Tensor& weight, const Tensor& rstd, const Tensor& cos, const Tensor& sin)               \
   OP(Attention,                                                                                    \
      "out [B, H, T, D] = softmax(scale * q k^T + mask) v, q [B, H, T, D], k, v [B, K, S, D], "     \
      "last stride 1. lse: stat [B, H, T], natural log of the sum of exponentials. A query "        \

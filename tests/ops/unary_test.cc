@@ -339,8 +339,14 @@ TEST_P(UnaryTest, SwiGluAndItsGradient) {
       Call<op::SwiGlu>(out, x);
       ExpectClose(out, expected, {.operations = 7});
       Tensor grad_x = MakeOutput(device(), dtype, packed_shape);
-      Call<op::SwiGluBackward>(grad_x, grad_y, x);
+      Tensor no_out;
+      Call<op::SwiGluBackward>(grad_x, no_out, grad_y, x);
       ExpectClose(grad_x, expected_grad, {.operations = 10}, scales);
+      Tensor again = MakeOutput(device(), dtype, shape);
+      Tensor grad_beside = MakeOutput(device(), dtype, packed_shape);
+      Call<op::SwiGluBackward>(grad_beside, again, grad_y, x);
+      ExpectSameBits(grad_beside, grad_x);
+      ExpectClose(again, expected, {.operations = 7});
     }
   }
 }

@@ -201,7 +201,8 @@ Tensor SwiGlu(const Tensor& x) {
              const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
              Tensor grad_x = Tensor::Empty(shape, x.dtype(), x.device());
              Tensor grad_rows = raw::AsMatrix(grad_x);
-             Call<op::SwiGluBackward>(grad_rows, grad_out, x);
+             Tensor no_out;
+             Call<op::SwiGluBackward>(grad_rows, no_out, grad_out, x);
              context.SetGrad(0, std::move(grad_x));
            });
   }

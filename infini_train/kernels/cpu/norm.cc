@@ -4,43 +4,13 @@
 #include <cstdint>
 #include <memory>
 
+#include "infini_train/kernels/cpu/norm_parameters.h"
 #include "infini_train/kernels/cpu/parallel.h"
 #include "infini_train/kernels/cpu/row.h"
 #include "infini_train/ops/dispatch.h"
 
 namespace infini_train::cpu {
 namespace {
-
-/// The elements of an optional vector as C: the tensor's memory where the types agree, else a
-/// converted copy, or `value` everywhere where the tensor is undefined.
-template <typename C>
-class RowVector {
- public:
-  RowVector(const Tensor& tensor, std::int64_t size, C value) {
-    if (tensor.defined() && tensor.dtype() == DataTypeOf<C>()) {
-      data_ = tensor.data<C>();
-      return;
-    }
-    copy_ = std::make_unique_for_overwrite<C[]>(static_cast<std::size_t>(size));
-    data_ = copy_.get();
-    if (!tensor.defined()) {
-      std::fill_n(copy_.get(), size, value);
-      return;
-    }
-    DispatchFloating("the weight of a norm", tensor.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const T* source = tensor.data<T>();
-      for (std::int64_t i = 0; i < size; ++i)
-        copy_[i] = static_cast<C>(source[i]);
-    });
-  }
-
-  const C* data() const { return data_; }
-
- private:
-  std::unique_ptr<C[]> copy_;
-  const C* data_ = nullptr;
-};
 
 /// LayerNorm where centered, else RMSNorm, which has neither mean nor bias. The variance is summed
 /// over differences to the mean, since the difference of two large sums would lose it. Where `sum`
@@ -97,36 +67,6 @@ void NormForward(Tensor* sum, Tensor& out, const Tensor* mean, Tensor& rstd, con
   });
 }
 
-/// Rows of a parameter gradient are summed in parts of this many at least, in at most kMaxParts
-/// parts: numbers of the problem and not of the threads, so that the order of the sum is too.
-constexpr std::int64_t kMinPartRows = 16;
-constexpr std::int64_t kMaxParts = 64;
-
-/// gradient[i] = sum over parts of partial sums, `stride` apart.
-template <typename C>
-void SumParts(Tensor& gradient, const C* partials, std::int64_t parts, std::int64_t stride) {
-  if (!gradient.defined()) return;
-  DispatchFloating("the weight gradient of a norm", gradient.dtype(), [&](auto tag) {
-    using W = typename decltype(tag)::type;
-    W* data = gradient.data<W>();
-    ParallelFor(0, gradient.numel(), RowGrain(parts), [=](std::int64_t begin, std::int64_t end) {
-      constexpr std::int64_t kColumns = 128;
-      for (std::int64_t first = begin; first < end; first += kColumns) {
-        const std::int64_t columns = std::min(kColumns, end - first);
-        double sums[kColumns] = {};
-        for (std::int64_t part = 0; part < parts; ++part) {
-          const C* row = partials + part * stride + first;
-#pragma omp simd
-          for (std::int64_t i = 0; i < columns; ++i)
-            sums[i] += row[i];
-        }
-        for (std::int64_t i = 0; i < columns; ++i)
-          Store(data[first + i], static_cast<ComputeType<W>>(sums[i]));
-      }
-    });
-  });
-}
-
 /// With g = grad_y * weight and n = (x - mean) * rstd:
 /// grad_x = rstd * (g - mean(g) - n * mean(g * n)), without mean(g) where not centered, plus
 /// grad_sum where that is given.
@@ -147,8 +87,7 @@ void NormBackward(Tensor& grad_x, Tensor& grad_weight, Tensor* grad_bias, Tensor
   const C* rstd_data = rstd.data<C>();
   const C inverse_count = C(1) / static_cast<C>(hidden);
 
-  const std::int64_t parts =
-      std::clamp<std::int64_t>((rows + kMinPartRows - 1) / kMinPartRows, 1, kMaxParts);
+  const std::int64_t parts = NormParts(rows);
   const bool wants_parameters = grad_weight.defined() || (centered && grad_bias->defined());
   const bool wants_sums = grad_x_sums != nullptr && grad_x_sums->defined();
   // For each part hidden sums for the weight, for the bias, and of grad_x.

@@ -1,9 +1,8 @@
-#include <algorithm>
+#include "backends/simt/kernels/sequence/rotary.h"
+
 #include <cstdint>
-#include <string>
 
 #include "backends/simt/strided.h"
-#include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
 
 namespace infini_train::simt {
@@ -31,8 +30,9 @@ SIMT_KERNEL void RotaryKernel(RotaryArguments<T> args) {
     args.vectors.Locate(i, offsets);
     Vec<T, kWidth> low = Load<kWidth>(args.x + offsets[1]);
     Vec<T, kWidth> high = Load<kWidth>(args.x + offsets[1] + apart);
-    const Vec<C, kWidth> cos = Load<kWidth>(args.cos + offsets[2]);
-    const Vec<C, kWidth> sin = Load<kWidth>(args.sin + offsets[3]);
+    C cos[kWidth], sin[kWidth];
+    LoadNumbers(cos, args.cos + offsets[2]);
+    LoadNumbers(sin, args.sin + offsets[3]);
     for (int p = 0; p < kWidth; ++p) {
       T& first = kInterleaved ? (2 * p < kWidth ? low[2 * p] : high[2 * p - kWidth]) : low[p];
       T& second =
@@ -48,33 +48,14 @@ SIMT_KERNEL void RotaryKernel(RotaryArguments<T> args) {
   }
 }
 
-void CheckLastStride(const char* name, const Tensor& tensor) {
-  if (tensor.size(-1) > 1 && tensor.strides().back() != 1) {
-    throw Error(std::string("Rotary: expected last stride 1 of ") + name + ", got strides " +
-                tensor.strides().ToString());
-  }
-}
-
-/// The widest vector in which all rows of an array may be read.
-template <typename T>
-int RowWidth(const T* data, const Dims& strides) {
-  int width = VectorWidth(data);
-  for (int i = 0; i < strides.size() - 1; ++i)
-    width = std::min(width, VectorWidth(strides[i]));
-  return width;
-}
-
 void Rotary(const Context& context, Tensor& out, const Tensor& x, const Tensor& cos,
             const Tensor& sin, bool interleaved, bool inverse) {
   if (x.numel() == 0) return;
-  CheckLastStride("x", x);
-  CheckLastStride("out", out);
-  CheckLastStride("cos", cos);
-  CheckLastStride("sin", sin);
+  CheckRotaryStrides("Rotary", {{"x", &x}, {"out", &out}, {"cos", &cos}, {"sin", &sin}});
   DispatchFloating("Rotary", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = ComputeType<T>;
-    constexpr int kWidth = kMaxVectorWidth<C>;
+    constexpr int kWidth = kMaxVectorWidth<T>;
     RotaryArguments<T> args{};
     args.out = out.data<T>();
     args.x = x.data<T>();
@@ -82,10 +63,7 @@ void Rotary(const Context& context, Tensor& out, const Tensor& x, const Tensor& 
     args.sin = sin.data<C>();
     args.pairs = x.size(3) / 2;
     args.inverse = inverse;
-    const bool vector =
-        std::min({VectorWidth(args.pairs), RowWidth(args.x, x.strides()),
-                  RowWidth(args.out, out.strides()), RowWidth(args.cos, cos.strides()),
-                  RowWidth(args.sin, sin.strides())}) >= kWidth;
+    const bool vector = HasRotaryVectors<T>(args.pairs, {&x, &out}, {&cos, &sin});
     const auto launch = [&](auto kernel, int width) {
       const std::int64_t step = interleaved ? 2 * width : width;
       const auto strides = [&](const Tensor& tensor) {

@@ -89,22 +89,26 @@ struct SwiGluOp {
   }
 };
 
-/// grad_gate, grad_up from grad, gate, up.
-template <typename T>
+/// grad_gate, grad_up and, where with_out, the result of SwiGlu from grad, gate, up.
+template <typename T, bool with_out>
 void SwiGluBackwardLoop(std::byte* const* operands, std::int64_t n) {
+  constexpr int kInputs = with_out ? 3 : 2;
   auto* grad_gate = reinterpret_cast<T*>(operands[0]);
   auto* grad_up = reinterpret_cast<T*>(operands[1]);
-  const auto* grad = reinterpret_cast<const T*>(operands[2]);
-  const auto* gate = reinterpret_cast<const T*>(operands[3]);
-  const auto* up = reinterpret_cast<const T*>(operands[4]);
+  [[maybe_unused]] auto* out = reinterpret_cast<T*>(operands[2]);
+  const auto* grad = reinterpret_cast<const T*>(operands[kInputs]);
+  const auto* gate = reinterpret_cast<const T*>(operands[kInputs + 1]);
+  const auto* up = reinterpret_cast<const T*>(operands[kInputs + 2]);
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     const T g = grad[i];
     const T x = gate[i];
+    const T u = up[i];
     const T sigmoid = Sigmoid(x);
-    const T grad_silu = g * up[i];
-    grad_up[i] = g * AtLeast(x, -kSiluLimit<T>) * sigmoid;
-    grad_gate[i] = grad_silu * SiluSlope(x, sigmoid);
+    const T silu = AtLeast(x, -kSiluLimit<T>) * sigmoid;
+    grad_up[i] = g * silu;
+    grad_gate[i] = g * u * SiluSlope(x, sigmoid);
+    if constexpr (with_out) out[i] = silu * u;
   }
 }
 
@@ -159,17 +163,34 @@ void SwiGlu(const KernelContext&, Tensor& out, const Tensor& x) {
   RunElementwise(out.shape(), operands, 1, loop, kFunctionGrain);
 }
 
-void SwiGluBackward(const KernelContext&, Tensor& grad_x, const Tensor& grad_y, const Tensor& x) {
-  static constexpr LoopTable kLoops =
-      LoopTable().Set<float>(&SwiGluBackwardLoop<float>).Set<double>(&SwiGluBackwardLoop<double>);
-  const ElementwiseLoop loop = kLoops.Find("SwiGluBackward", grad_x.dtype());
+template <bool with_out>
+constexpr LoopTable SwiGluBackwardLoops() {
+  LoopTable loops;
+  loops.Set<float>(&SwiGluBackwardLoop<float, with_out>);
+  loops.Set<double>(&SwiGluBackwardLoop<double, with_out>);
+  return loops;
+}
+
+void SwiGluBackward(const KernelContext&, Tensor& grad_x, Tensor& out, const Tensor& grad_y,
+                    const Tensor& x) {
+  static constexpr LoopTable kLoops = SwiGluBackwardLoops<false>();
+  static constexpr LoopTable kLoopsWithOut = SwiGluBackwardLoops<true>();
+  const ElementwiseLoop loop =
+      (out.defined() ? kLoopsWithOut : kLoops).Find("SwiGluBackward", grad_x.dtype());
   const DataType compute_dtype = ComputeDataType(grad_x.dtype());
   const PackedHalves grads("SwiGluBackward", grad_x, grad_y.shape(), compute_dtype);
   const PackedHalves halves("SwiGluBackward", x, grad_y.shape(), compute_dtype);
-  const Operand operands[] = {grads.gate, grads.up,
-                              ComputeOperand("SwiGluBackward", grad_y, compute_dtype), halves.gate,
-                              halves.up};
-  RunElementwise(grad_y.shape(), operands, 2, loop, kFunctionGrain);
+  const auto operand = [&](const Tensor& tensor) {
+    return ComputeOperand("SwiGluBackward", tensor, compute_dtype);
+  };
+  if (out.defined()) {
+    const Operand operands[] = {grads.gate,      grads.up,    operand(out),
+                                operand(grad_y), halves.gate, halves.up};
+    RunElementwise(grad_y.shape(), operands, 3, loop, kFunctionGrain);
+  } else {
+    const Operand operands[] = {grads.gate, grads.up, operand(grad_y), halves.gate, halves.up};
+    RunElementwise(grad_y.shape(), operands, 2, loop, kFunctionGrain);
+  }
 }
 
 }  // namespace
