@@ -257,6 +257,10 @@ INFINI_TRAIN_API Tensor GroupedLinear(const Tensor& x, const Tensor& weight, con
 /// which happens, forwards and backwards, on the products' way to memory.
 INFINI_TRAIN_API Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
                                 const Tensor& proj_weight, const Tensor& proj_bias);
+/// Linear(SwiGlu(Linear(x, fc_weight, fc_bias)), proj_weight, proj_bias). Backward makes SwiGlu
+/// anew on its way instead of keeping it, a fourth of what a block keeps.
+INFINI_TRAIN_API Tensor SwiGluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
+                                  const Tensor& proj_weight, const Tensor& proj_bias);
 
 // ---- Mixture of experts: N tokens, each sent to k of E experts. Nothing here waits for the device
 // or depends on how many tokens an expert has. GroupedLinear is a layer of all experts. ----
@@ -312,6 +316,21 @@ INFINI_TRAIN_API Tensor ScaledDotProductAttention(const Tensor& q, const Tensor&
 INFINI_TRAIN_API Tensor PackedAttention(const Tensor& qkv, std::int64_t num_attention_heads,
                                         std::int64_t num_key_value_heads, AttentionParams params,
                                         const Tensor& cumulative_lengths = {});
+/// What happens to the query and key heads of a projection before they meet: RmsNorm over each
+/// head with query_norm and key_norm [D] (both or neither defined), then Rotary, not interleaved,
+/// by the angles of cos and sin [T, D/2].
+struct RotaryHeads {
+  Tensor cos;
+  Tensor sin;
+  Tensor query_norm = {};
+  Tensor key_norm = {};
+  double norm_eps = 1e-6;
+};
+/// PackedAttention of such heads. Forwards and backwards the heads stay in projections.
+INFINI_TRAIN_API Tensor PackedRotaryAttention(const Tensor& qkv, std::int64_t num_attention_heads,
+                                              std::int64_t num_key_value_heads,
+                                              const RotaryHeads& rotary, AttentionParams params,
+                                              const Tensor& cumulative_lengths = {});
 /// Rotary position embedding (Su et al. 2021) of x [B, H, T, D] by angles whose cos and sin are
 /// [T, D/2], float32: pair j is elements (j, j + D/2), or (2j, 2j + 1) where interleaved.
 INFINI_TRAIN_API Tensor Rotary(const Tensor& x, const Tensor& cos, const Tensor& sin,

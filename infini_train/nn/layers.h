@@ -91,6 +91,8 @@ class INFINI_TRAIN_API RmsNorm : public Norm {
  public:
   RmsNorm(std::int64_t hidden_size, double eps, TensorOptions options = {});
 
+  const Tensor& weight() const { return weight_; }
+
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
   std::pair<Tensor, Tensor> FusedAddThenNormalize(const Tensor& x, const Tensor& branch) override;

@@ -124,8 +124,19 @@ Tensor CausalSelfAttention::AttendByHeads(const Tensor& qkv, const ForwardContex
 Tensor CausalSelfAttention::Forward(const Tensor& x, const ForwardContext& context) {
   const Tensor qkv = (*c_attn_)(x, context);
   Tensor out;
-  if (q_norm_ || context.rotary_cos.defined() || context.cache != nullptr) {
+  const bool rotates = context.rotary_cos.defined();
+  const bool watched = q_norm_ && (q_norm_->HasForwardHooks() || k_norm_->HasForwardHooks());
+  if (context.cache != nullptr || watched || (q_norm_ && !rotates)) {
     out = AttendByHeads(qkv, context);
+  } else if (rotates) {
+    RotaryHeads rotary{.cos = context.rotary_cos, .sin = context.rotary_sin};
+    if (q_norm_) {
+      rotary.query_norm = q_norm_->weight();
+      rotary.key_norm = k_norm_->weight();
+      rotary.norm_eps = config_.norm_eps;
+    }
+    out = PackedRotaryAttention(qkv, config_.num_attention_heads, config_.num_key_value_heads,
+                                rotary, Params(), context.samples.cumulative_lengths);
   } else {
     out = PackedAttention(qkv, config_.num_attention_heads, config_.num_key_value_heads, Params(),
                           context.samples.cumulative_lengths);
@@ -157,6 +168,10 @@ Tensor Mlp::Forward(const Tensor& x, const ForwardContext& context) {
   if (activation_ == Activation::kGeluTanh && !watched && !fc_fp8 && !proj_fp8) {
     return (*dropout_)(
         GeluMlp(x, c_fc_->weight(), c_fc_->bias(), c_proj_->weight(), c_proj_->bias()), context);
+  }
+  if (activation_ == Activation::kSwiGlu && !watched && !fc_fp8 && !proj_fp8) {
+    return (*dropout_)(
+        SwiGluMlp(x, c_fc_->weight(), c_fc_->bias(), c_proj_->weight(), c_proj_->bias()), context);
   }
   Tensor hidden = (*c_fc_)(x, context);
   switch (activation_) {

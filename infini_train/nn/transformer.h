@@ -33,7 +33,7 @@ class INFINI_TRAIN_API CausalSelfAttention : public Module {
 
  private:
   AttentionParams Params() const;
-  /// Applies norms, positions and the cache to the heads of qkv: [B, T, H D].
+  /// Applies norms, positions and the cache to the heads of qkv, one by one: [B, T, H D].
   Tensor AttendByHeads(const Tensor& qkv, const ForwardContext& context) const;
 
   TransformerConfig config_;

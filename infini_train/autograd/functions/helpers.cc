@@ -220,6 +220,12 @@ void CheckLinear(std::string_view name, std::int64_t in_features, const Tensor& 
   }
 }
 
+Tensor NormParameter(const Tensor& parameter, DataType dtype) {
+  if (!parameter.defined()) return parameter;
+  const bool wider = parameter.dtype() == DataType::kFloat32 && dtype != DataType::kFloat64;
+  return raw::Contiguous(wider ? parameter : raw::To(parameter, dtype));
+}
+
 Tensor InShapeOf(const Tensor& x, const Tensor& rows) {
   Dims shape = x.shape();
   shape.back() = rows.size(1);

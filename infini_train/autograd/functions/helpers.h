@@ -95,6 +95,9 @@ DataType MatmulDataType(std::string_view name, const Tensor& a, const Tensor& b)
 /// Throws Error unless weight is [out, in_features] and bias undefined or [out].
 void CheckLinear(std::string_view name, std::int64_t in_features, const Tensor& weight,
                  const Tensor& bias);
+/// A norm's parameter as its ops take it beside data of `dtype`: contiguous, of that type or
+/// float32. An undefined one stays so.
+Tensor NormParameter(const Tensor& parameter, DataType dtype);
 /// `rows` [N, features] in the leading shape of x.
 Tensor InShapeOf(const Tensor& x, const Tensor& rows);
 

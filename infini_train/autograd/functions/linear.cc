@@ -188,6 +188,57 @@ Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
   return result;
 }
 
+Tensor SwiGluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
+                 const Tensor& proj_weight, const Tensor& proj_bias) {
+  if (x.rank() < 1) throw Error("SwiGluMlp: expected x [.., in], got a scalar");
+  detail::CheckLinear("SwiGluMlp", x.size(-1), fc_weight, fc_bias);
+  if (fc_weight.size(0) % 2 != 0) {
+    throw Error(fmt::format("SwiGluMlp: expected fc_weight [2 F, in] = [gate | up], got {}",
+                            fc_weight.shape().ToString()));
+  }
+  const std::int64_t width = fc_weight.size(0) / 2;
+  detail::CheckLinear("SwiGluMlp", width, proj_weight, proj_bias);
+  const DataType dtype = PromoteTypes(detail::MatmulDataType("SwiGluMlp", x, fc_weight),
+                                      detail::MatmulDataType("SwiGluMlp", x, proj_weight));
+  const Tensor fc = raw::To(fc_weight, dtype);
+  const Tensor proj = raw::To(proj_weight, dtype);
+  const Tensor rows = ProductRows(x, dtype);
+  Tensor pre = Tensor::Empty({rows.size(0), 2 * width}, dtype, x.device());
+  Call<op::Gemm>(pre, rows, SwapLastTwo(GemmOperand(fc)), ProductBias(fc_bias, dtype), false);
+  Tensor out = Tensor::Empty({rows.size(0), proj.size(0)}, dtype, x.device());
+  {
+    Tensor hidden = Tensor::Empty({rows.size(0), width}, dtype, x.device());
+    Call<op::SwiGlu>(hidden, pre);
+    Call<op::Gemm>(out, hidden, SwapLastTwo(GemmOperand(proj)), ProductBias(proj_bias, dtype),
+                   false);
+  }
+  Tensor result = detail::InShapeOf(x, out);
+  if (ShouldRecord({&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias})) {
+    auto& node = Record(
+        "SwiGluMlp", {&result}, {&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias},
+        [input = fc_weight.requires_grad() ? SavedTensor(rows) : SavedTensor(),
+         pre = SavedTensor(pre), fc = LinearParameters(fc_weight, fc_bias, fc, x.requires_grad()),
+         proj = LinearParameters(proj_weight, proj_bias, proj, true), x_shape = x.shape(),
+         x_dtype = x.dtype()](BackwardContext& context) {
+          const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
+          const Tensor pre_values = pre.Unpack();
+          const Tensor proj_weight = GemmOperand(proj.weight.Unpack());
+          Tensor grad_hidden = Tensor::Empty({grad_out.size(0), proj_weight.size(1)},
+                                             grad_out.dtype(), grad_out.device());
+          Call<op::Gemm>(grad_hidden, grad_out, proj_weight, Tensor(), false);
+          Tensor grad_pre = Tensor::EmptyLike(pre_values);
+          Tensor hidden = context.NeedsGrad(3) ? Tensor::EmptyLike(grad_hidden) : Tensor();
+          Call<op::SwiGluBackward>(grad_pre, hidden, std::exchange(grad_hidden, {}), pre_values);
+          SetParameterGrads(context, 3, proj, grad_out, std::exchange(hidden, {}),
+                            context.grad_output_column_sums());
+          SetParameterGrads(context, 1, fc, grad_pre, input.Unpack());
+          if (context.NeedsGrad(0)) SetInputGrad(context, fc, grad_pre, x_shape, x_dtype);
+        });
+    node.set_uses_column_sums(proj_bias.defined() && proj_bias.requires_grad());
+  }
+  return result;
+}
+
 Tensor Matmul(const Tensor& a, const Tensor& b) {
   if (a.rank() == 0 || b.rank() == 0) {
     throw Error(fmt::format("Matmul: expected at least one dimension, got {} and {}",

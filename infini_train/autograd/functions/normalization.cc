@@ -27,13 +27,6 @@ void CheckNormArguments(std::string_view name, const Tensor& x, const Tensor& pa
   }
 }
 
-/// The norm ops take contiguous parameters of x's type or float32.
-Tensor NormParameter(const Tensor& parameter, const Tensor& x) {
-  if (!parameter.defined()) return parameter;
-  const bool wider = parameter.dtype() == DataType::kFloat32 && x.dtype() != DataType::kFloat64;
-  return raw::Contiguous(wider ? parameter : raw::To(parameter, x.dtype()));
-}
-
 Tensor AsRows(const Tensor& x) {
   return raw::AsMatrix(raw::Contiguous(x));
 }
@@ -69,16 +62,16 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
   CheckNormArguments(name, x, weight);
   CheckNormArguments(name, x, bias);
   const Tensor rows = AsRows(x);
-  const Tensor scale = NormParameter(weight, x);
+  const Tensor scale = detail::NormParameter(weight, x.dtype());
   Tensor sum = adds ? Tensor::EmptyLike(rows) : rows;
   Tensor out = Tensor::EmptyLike(rows);
   Tensor rstd = RowStatistic(rows);
   Tensor mean = is_layer ? RowStatistic(rows) : Tensor();
   if (is_layer && adds) {
     Call<op::AddLayerNorm>(sum, out, mean, rstd, rows, AsRows(residual), scale,
-                           NormParameter(bias, x), eps);
+                           detail::NormParameter(bias, x.dtype()), eps);
   } else if (is_layer) {
-    Call<op::LayerNorm>(out, mean, rstd, rows, scale, NormParameter(bias, x), eps);
+    Call<op::LayerNorm>(out, mean, rstd, rows, scale, detail::NormParameter(bias, x.dtype()), eps);
   } else if (adds) {
     Call<op::AddRmsNorm>(sum, out, rstd, rows, AsRows(residual), scale, eps);
   } else {
