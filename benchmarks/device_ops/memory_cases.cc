@@ -153,6 +153,63 @@ Measured Rotary(Device device) {
   return {[=]() mutable { Call<op::Rotary>(out, x, cos, sin, false, false); }, 0, Bytes({x, out})};
 }
 
+Measured SwiGluBackward(bool with_out, Device device) {
+  const Tensor x = Random({8192, 16384}, kBFloat16, device);
+  const Tensor grad = Random({8192, 8192}, kBFloat16, device);
+  Tensor grad_x = Tensor::EmptyLike(x);
+  Tensor out = with_out ? Tensor::EmptyLike(grad) : Tensor();
+  return {[=]() mutable { Call<op::SwiGluBackward>(grad_x, out, grad, x); }, 0,
+          Bytes({x, grad, grad_x}) + (with_out ? Bytes({out}) : 0)};
+}
+
+/// Heads of a projection of 8 sequences of 1024 positions and their angles, as [B, H, T, D].
+struct Projection {
+  Projection(std::int64_t all_heads, std::int64_t heads, std::int64_t size, Device device)
+      : memory(Random({8, 1024, all_heads * size}, kBFloat16, device)),
+        heads(memory.AsStrided({8, heads, 1024, size},
+                               {1024 * all_heads * size, size, all_heads * size, 1}, 0)),
+        cos(Random({1024, size / 2}, kFloat32, device)),
+        sin(Random({1024, size / 2}, kFloat32, device)),
+        bytes(static_cast<double>(8 * heads * 1024 * size * 2)) {}
+
+  Tensor memory, heads, cos, sin;
+  double bytes;
+};
+Measured RotaryInProjection(Device device) {
+  Projection p(48, 40, 64, device);
+  return {[=]() mutable { Call<op::Rotary>(p.heads, p.heads, p.cos, p.sin, false, true); }, 0,
+          2 * p.bytes};
+}
+Measured NormRotary(Device device) {
+  const Projection p(32, 16, 128, device);
+  Tensor out = Projection(24, 16, 128, device).heads;
+  Tensor rstd = Tensor::Empty({8, 16, 1024}, kFloat32, device);
+  const Tensor weight = Random({128}, kFloat32, device);
+  return {[=]() mutable { Call<op::NormRotary>(out, rstd, p.heads, weight, p.cos, p.sin, 1e-6); },
+          0, 2 * p.bytes};
+}
+Measured NormRotaryBackward(Device device) {
+  const Projection p(32, 16, 128, device);
+  Tensor grad = Projection(32, 16, 128, device).heads;
+  Tensor rstd = Tensor::Empty({8, 16, 1024}, kFloat32, device);
+  Call<op::Fill>(rstd, 1.0);
+  const Tensor weight = Random({128}, kFloat32, device);
+  Tensor grad_weight = Tensor::EmptyLike(weight);
+  return {[=]() mutable {
+            Call<op::NormRotaryBackward>(grad, grad_weight, grad, p.heads, weight, rstd, p.cos,
+                                         p.sin);
+          },
+          0, 3 * p.bytes};
+}
+/// The gradient of a head shares the table: only the rows of ids are touched.
+Measured LargeEmbeddingBackward(Device device) {
+  Tensor grad_weight = Random({128256, 2048}, kFloat32, device);
+  const Tensor ids = Indices({8192}, 128256, device);
+  const Tensor grad = Random({8192, 2048}, kFloat32, device);
+  return {[=]() mutable { Call<op::EmbeddingBackward>(grad_weight, grad, ids); }, 0,
+          3 * Bytes({grad})};
+}
+
 Measured Embedding(Device device) {
   const Tensor weight = Random({kVocabulary, kHidden}, kFloat32, device);
   const Tensor ids = Indices({kTokens}, kVocabulary, device);
@@ -272,20 +329,21 @@ void AppendMemoryCases(std::vector<Case>& cases) {
     return Unary(8192, 16384, 8192, d,
                  [](Tensor& out, const Tensor& x) { Call<op::SwiGlu>(out, x); });
   });
-  add("SwiGluBackward 8192x16384", [](Device d) {
-    return Binary(8192, 16384, 8192, d, [](Tensor& out, const Tensor& g, const Tensor& x) {
-      Call<op::SwiGluBackward>(out, g, x);
-    });
-  });
+  add("SwiGluBackward 8192x16384", [](Device d) { return SwiGluBackward(false, d); });
+  add("SwiGluBackward 8192x16384 with SwiGlu", [](Device d) { return SwiGluBackward(true, d); });
   add("Dropout 65536x768", [](Device d) {
     return Unary(kTokens, kHidden, kHidden, d, [](Tensor& out, const Tensor& x) {
       Call<op::Dropout>(out, x, 0.1, Generator::State{.seed = 3});
     });
   });
   add("Rotary 8x32x1024x64", Rotary);
+  add("Rotary of 40 of 48 heads 8x1024x64", RotaryInProjection);
+  add("NormRotary of 16 of 32 heads 8x1024x128", NormRotary);
+  add("NormRotaryBackward of 16 of 32 heads 8x1024x128", NormRotaryBackward);
   add("Embedding 65536 of 50304x768", Embedding);
   add("EmbeddingBackward 65536 of 50304x768",
       [](Device d) { return EmbeddingBackward(kFloat32, d); });
+  add("EmbeddingBackward 8192 of 128256x2048", LargeEmbeddingBackward);
   add("EmbeddingBackward bfloat16 65536 of 50304x768",
       [](Device d) { return EmbeddingBackward(kBFloat16, d); });
   add("Sum of 64 of 1024x768", [](Device d) { return Sum({64, 1024 * 768}, {0}, kBFloat16, d); });
