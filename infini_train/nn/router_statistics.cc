@@ -81,11 +81,14 @@ Tensor RouterStatistics::LoadBalancingLoss() {
 Tensor RouterStatistics::Summary() const {
   CheckLayers();
   const NoGrad no_grad;
-  std::vector<Tensor> rows;
-  const Tensor tokens = Reshape(num_tokens_, {1});
-  for (const Layer& layer : layers_)
-    rows.push_back(Concat({layer.load, Reshape(layer.entropy_sum, {1}), tokens}, 0));
-  return Stack(rows, 0);
+  std::vector<Tensor> loads, entropy_sums;
+  for (const Layer& layer : layers_) {
+    loads.push_back(layer.load);
+    entropy_sums.push_back(Reshape(layer.entropy_sum, {1}));
+  }
+  const auto count = static_cast<std::int64_t>(layers_.size());
+  const Tensor tokens = Expand(num_tokens_, {count, 1});
+  return Concat({Stack(loads, 0), Stack(entropy_sums, 0), tokens}, 1);
 }
 
 }  // namespace infini_train::nn

@@ -9,12 +9,18 @@ namespace infini_train::trainer {
 std::string FormatStep(const StepReport& r) {
   const std::string utilisation =
       r.flops_utilisation < 0 ? "" : fmt::format(" | {:.1f}% MFU", 100.0 * r.flops_utilisation);
+  const std::string experts = r.auxiliary_loss < 0
+                                  ? ""
+                                  : fmt::format(" | aux loss {:.4f} | expert load {:.2f}",
+                                                r.auxiliary_loss, r.expert_imbalance);
   constexpr std::size_t kMegabyte = 1 << 20;
   return fmt::format(
-      "step {:4}/{} | train loss {:.6f} | norm {:.4f} | lr {:.2e} | ({:.2f} ms | {:.0f} tok/s{} | "
+      "step {:4}/{} | train loss {:.6f} | norm {:.4f} | lr {:.2e}{} | ({:.2f} ms | {:.0f} tok/s{} "
+      "| "
       "peak used: {:5} MB | peak reserved: {:5} MB, DP={}, TP=1, SP=1, PP=1)",
-      r.step, r.total, r.loss, r.grad_norm, r.learning_rate, r.milliseconds, r.tokens_per_second(),
-      utilisation, r.peak_used / kMegabyte, r.peak_reserved / kMegabyte, r.data_parallel);
+      r.step, r.total, r.loss, r.grad_norm, r.learning_rate, experts, r.milliseconds,
+      r.tokens_per_second(), utilisation, r.peak_used / kMegabyte, r.peak_reserved / kMegabyte,
+      r.data_parallel);
 }
 
 std::string FormatDuration(double seconds) {

@@ -16,6 +16,9 @@ struct StepReport {
   double loss = 0.0;
   double grad_norm = 0.0;
   double learning_rate = 0.0;
+  /// Of a mixture of experts; negative where there is none.
+  double auxiliary_loss = -1.0;
+  double expert_imbalance = -1.0;
   double milliseconds = 0.0;
   std::int64_t tokens = 0;          ///< of this step
   double flops_utilisation = -1.0;  ///< model FLOPS per second over the peak; negative if unknown
@@ -29,7 +32,8 @@ struct StepReport {
 };
 
 /// "step    1/10 | train loss 4.370000 | norm 1.2345 | lr 1.00e-04 | (12.34 ms | 20746 tok/s | peak
-/// used:    12 MB | peak reserved:    16 MB, DP=1, TP=1, SP=1, PP=1)"
+/// used:    12 MB | peak reserved:    16 MB, DP=1, TP=1, SP=1, PP=1)"; with experts "| aux loss
+/// 2.0104 | expert load 1.23" stands before the parenthesis.
 INFINI_TRAIN_API std::string FormatStep(const StepReport& report);
 
 /// "1:02:03" or "02:03".

@@ -107,6 +107,7 @@ class Trainer {
   Clock::time_point start_;
   double smoothed_seconds_ = 0.0;
   std::string saved_to_;
+  std::optional<RouterReport> last_routers_;
 };
 
 Trainer::Trainer(const TrainOptions& options, parallel::ParallelContext& context, std::FILE* out)
@@ -404,6 +405,11 @@ StepReport Trainer::MakeReport(std::int64_t step, const StepResult& result, doub
   report.loss = result.loss;
   report.grad_norm = result.grad_norm;
   report.learning_rate = learning_rate;
+  if (result.routers) {
+    report.auxiliary_loss = result.routers->load_balancing_loss;
+    report.expert_imbalance = result.routers->LargestImbalance();
+    last_routers_ = result.routers;
+  }
   report.milliseconds = 1e3 * seconds;
   report.tokens = TokensPerStep();
   report.data_parallel = context_.degrees().data;
@@ -461,14 +467,16 @@ int Trainer::Run() {
     const auto due = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
     progress_.Step(report,
                    options_.log_interval > 0 && (IsDone(step) || due(options_.log_interval)));
-    WriteMetrics(step, {{"loss", result.loss},
-                        {"lr", learning_rate},
-                        {"grad_norm", result.grad_norm},
-                        {"tokens_per_second", report.tokens_per_second()},
-                        {"milliseconds", report.milliseconds},
-                        {"tokens", static_cast<double>(step * report.tokens)},
-                        {"peak_used_bytes", static_cast<double>(report.peak_used)},
-                        {"peak_reserved_bytes", static_cast<double>(report.peak_reserved)}});
+    Metrics metrics = {{"loss", result.loss},
+                       {"lr", learning_rate},
+                       {"grad_norm", result.grad_norm},
+                       {"tokens_per_second", report.tokens_per_second()},
+                       {"milliseconds", report.milliseconds},
+                       {"tokens", static_cast<double>(step * report.tokens)},
+                       {"peak_used_bytes", static_cast<double>(report.peak_used)},
+                       {"peak_reserved_bytes", static_cast<double>(report.peak_reserved)}};
+    if (result.routers) AppendMetrics(*result.routers, metrics);
+    WriteMetrics(step, metrics);
     if (profiler_ && profiler_->IsDone()) WriteProfile();
     if ((validated = due(options_.val_loss_every))) Validate(step);
     if (due(options_.sample_every) && context_.is_first()) Sample(step);
@@ -478,6 +486,7 @@ int Trainer::Run() {
   if (!validated && StopSignals::Received() == 0) Validate(step);
   if (!saved && step > first_step_) Save(step);
   progress_.Finish();
+  if (last_routers_ && options_.log_interval > 0) progress_.Line(FormatExpertLoad(*last_routers_));
   if (const int signal = StopSignals::Received(); signal != 0) {
     progress_.Line(fmt::format("stopped by {} after step {}; {}",
                                signal == SIGINT ? "SIGINT" : "SIGTERM", step, ResumeHint()));

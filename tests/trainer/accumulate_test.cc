@@ -115,6 +115,52 @@ TEST(AccumulateGradients, WithoutAnyTargetThereIsNoLossAndNoGradient) {
     EXPECT_FALSE(parameter.grad().defined());
 }
 
+// Each micro-batch has a load-balancing loss, of which the step has the mean.
+TEST(AccumulateGradients, AddsTheMeanOfTheLoadBalancingLosses) {
+  const double coefficient = TinyConfigWithExperts().transformer.router_aux_loss_coef;
+  const auto run = [&](const std::vector<TokenBatch>& batches, bool balances) {
+    models::ModelConfig config = TinyConfigWithExperts();
+    config.transformer.output_router_logits = balances;
+    const models::Model model = models::CreateModel(config, 3);
+    Tensor sums;
+    const Tensor loss = AccumulateGradients(model, OnCpu(batches), {}, nullptr, &sums);
+    std::vector<double> numbers = {loss.Item()};
+    for (const float value : sums.ToVector<float>())
+      numbers.push_back(value);
+    return numbers;
+  };
+  std::vector<TokenBatch> batches = Split(kSequences, 1);
+  const std::vector<double> cross_entropy = run(batches, false);
+  batches.insert(batches.begin(), Sequence(0, 9));
+  const std::vector<double> numbers = run(batches, true);
+  // Loss and its part, and of two layers the loads of four experts, entropy and tokens.
+  ASSERT_EQ(numbers.size(), 2u + 2u * 6u);
+  double mean = 0.0;
+  for (const TokenBatch& batch : Split(kSequences, 1))
+    mean += run({batch}, true)[1] / 4.0;
+  EXPECT_NEAR(numbers[1], mean, 1e-6);
+  EXPECT_NEAR(numbers[0], cross_entropy[0] + coefficient * mean, 1e-6);
+  for (const std::size_t first : {2u, 8u}) {
+    EXPECT_EQ(numbers[first] + numbers[first + 1] + numbers[first + 2] + numbers[first + 3],
+              2 * 4 * kLength);
+    EXPECT_EQ(numbers[first + 5], 4 * kLength);
+  }
+}
+
+TEST(AccumulateGradients, NotingRoutersChangesNoGradient) {
+  const auto gradients = [](bool notes) {
+    const models::Model model = models::CreateModel(TinyConfigWithExperts(), 3);
+    Tensor sums;
+    AccumulateGradients(model, OnCpu(Split(kSequences, 2)), {}, nullptr, notes ? &sums : nullptr);
+    EXPECT_EQ(sums.defined(), notes);
+    std::vector<std::vector<float>> values;
+    for (const Tensor& parameter : model.module->Parameters())
+      values.push_back(parameter.grad().ToVector<float>());
+    return values;
+  };
+  EXPECT_EQ(gradients(true), gradients(false));
+}
+
 // Two classes, micro-batches of one and three targets.
 TEST(AccumulateGradients, ItsRuleOnTwoLogits) {
   const Tensor b = Tensor::FromVector<float>({1, 0}, {2});

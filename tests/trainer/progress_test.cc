@@ -35,6 +35,14 @@ TEST(FormatStep, IsTheLineThatLogReadersKnow) {
             "tok/s | peak used:    12 MB | peak reserved: 12345 MB, DP=1, TP=1, SP=1, PP=1)");
 }
 
+TEST(FormatStep, SaysHowExpertsAreUsed) {
+  StepReport report = Report();
+  report.auxiliary_loss = 2.01239;
+  report.expert_imbalance = 1.234;
+  EXPECT_THAT(FormatStep(report),
+              HasSubstr("| lr 1.00e-04 | aux loss 2.0124 | expert load 1.23 | (12.35 ms"));
+}
+
 TEST(FormatStep, HasUtilisationWhereAPeakIsKnown) {
   StepReport report = Report();
   report.flops_utilisation = 0.4567;

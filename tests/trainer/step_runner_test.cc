@@ -59,12 +59,14 @@ struct Setting {
   bool recompute = false;
   double dropout = 0.2;
   double grad_clip = 0.5;
+  bool experts = false;
 };
 
 /// A tiny model in training.
 struct Training {
   Training(Device device, const Setting& setting, GraphMode graph)
-      : model(models::CreateModel(TinyConfig(), 3, {device})) {
+      : model(models::CreateModel(setting.experts ? TinyConfigWithExperts() : TinyConfig(), 3,
+                                  {device})) {
     ManualSeed(11);
     model.module->SetDropout(setting.dropout);
     if (setting.recompute) {
@@ -88,6 +90,13 @@ struct Training {
     const StepResult result = runner->Run(batches, 0.01 * warm_up);
     numbers.push_back(result.loss);
     numbers.push_back(result.grad_norm);
+    if (result.routers) {
+      numbers.push_back(result.routers->load_balancing_loss);
+      for (const RouterReport::Layer& layer : result.routers->layers) {
+        numbers.push_back(layer.entropy);
+        numbers.insert(numbers.end(), layer.load.begin(), layer.load.end());
+      }
+    }
     replayed.push_back(runner->replayed());
     return result;
   }
@@ -175,6 +184,38 @@ TEST_P(StepRunnerTest, WithoutClippingAndDropout) {
     for (int step = 0; step < kSteps; ++step)
       training.Step(FullStep(step));
   });
+}
+
+// How many rows each expert has differs from step to step, and is no part of the captured work.
+TEST_P(StepRunnerTest, CapturedStepsOfExpertsGiveTheSameBits) {
+  SKIP_WITHOUT_GRAPHS();
+  for (const bool recompute : {false, true}) {
+    ExpectTheSame({.recompute = recompute, .experts = true}, [](Training& training) {
+      for (int step = 0; step < 5; ++step) {
+        const StepResult result = training.Step(FullStep(step));
+        ASSERT_TRUE(result.routers.has_value());
+        EXPECT_EQ(result.routers->layers.size(), 2u);
+      }
+      EXPECT_THAT(training.notices, ::testing::IsEmpty());
+    });
+  }
+}
+
+TEST_P(StepRunnerTest, TellsWhatRoutersDid) {
+  Training training(device(), {.experts = true}, GraphMode::kOff);
+  const StepResult result = training.Step(FullStep(0));
+  ASSERT_TRUE(result.routers.has_value());
+  ASSERT_EQ(result.routers->layers.size(), 2u);
+  EXPECT_NEAR(result.routers->load_balancing_loss, 2.0, 0.5);
+  for (const RouterReport::Layer& layer : result.routers->layers) {
+    ASSERT_EQ(layer.load.size(), 4u);
+    EXPECT_NEAR(layer.load[0] + layer.load[1] + layer.load[2] + layer.load[3], 1.0, 1e-12);
+    // New routers are hardly sure.
+    EXPECT_NEAR(layer.entropy, std::log(4.0), 0.1);
+  }
+  EXPECT_FALSE(training.Step({MakeBatch(1, 0), MakeBatch(2, 0)}).routers.has_value());
+  Training dense(device(), {}, GraphMode::kOff);
+  EXPECT_FALSE(dense.Step(FullStep(0)).routers.has_value());
 }
 
 TEST_P(StepRunnerTest, TheThirdStepOfAKindIsCaptured) {

@@ -38,6 +38,19 @@ inline models::ModelConfig TinyConfig() {
   return config;
 }
 
+/// The same with experts in place of its MLPs.
+inline models::ModelConfig TinyConfigWithExperts() {
+  models::ModelConfig config = TinyConfig();
+  nn::TransformerConfig& t = config.transformer;
+  t.activation = nn::Activation::kSwiGlu;
+  t.mlp_bias = false;
+  t.num_local_experts = 4;
+  t.num_experts_per_tok = 2;
+  t.output_router_logits = true;
+  t.router_aux_loss_coef = 0.1;
+  return config;
+}
+
 inline std::string ReadText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   EXPECT_TRUE(file) << path;

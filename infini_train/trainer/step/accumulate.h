@@ -18,9 +18,15 @@ namespace infini_train::trainer {
 ///
 /// With `data_parallel`, the mean and the gradients are over the micro-batches of all its ranks,
 /// which have as many targets each.
+///
+/// Where the model is trained with a load-balancing loss, the mean over the micro-batches that have
+/// targets is added, times its coefficient. A model with experts sets `router_sums`, if that is not
+/// null, to [1 + L (E + 2)]: that mean without the coefficient, and nn::RouterStatistics' summaries
+/// of the L layers added up.
 INFINI_TRAIN_API Tensor AccumulateGradients(const models::Model& model,
                                             std::span<const DeviceBatch> batches,
                                             std::optional<DataType> autocast_dtype,
-                                            parallel::DataParallel* data_parallel = nullptr);
+                                            parallel::DataParallel* data_parallel = nullptr,
+                                            Tensor* router_sums = nullptr);
 
 }  // namespace infini_train::trainer

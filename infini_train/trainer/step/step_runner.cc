@@ -49,10 +49,12 @@ struct StepRunner::Likeness {
 
 /// What work of the device reads and writes.
 struct StepRunner::State {
-  explicit State(Device device)
+  State(Device device, const nn::TransformerConfig& config)
       : device(device),
         impl(GetDeviceGuardImpl(device.type())),
-        result(Tensor::Empty({2}, DataType::kFloat32, device)),
+        num_experts(config.num_local_experts),
+        num_router_sums(num_experts > 0 ? 1 + config.num_hidden_layers * (num_experts + 2) : 0),
+        result(Tensor::Empty({2 + num_router_sums}, DataType::kFloat32, device)),
         host_result(device, result.nbytes()) {
     const DeviceGuard guard(device);
     done = impl.CreateEvent();
@@ -61,7 +63,9 @@ struct StepRunner::State {
 
   const Device device;
   DeviceGuardImpl& impl;
-  Tensor result;  ///< loss and norm
+  const std::int64_t num_experts;
+  const std::int64_t num_router_sums;
+  Tensor result;  ///< loss, norm and router sums
   PinnedMemory host_result;
   EventHandle done = nullptr;
   std::optional<TokenBuffers> tokens;
@@ -80,7 +84,8 @@ StepRunner::StepRunner(models::Model model, optim::Optimizer& optimizer, const S
       optimizer_(optimizer),
       options_(options),
       notice_(std::move(notice)),
-      state_(std::make_unique<State>(model_.module->head_weight().device())) {
+      state_(std::make_unique<State>(model_.module->head_weight().device(),
+                                     model_.config.transformer)) {
   const bool supported = DeviceGraph::IsSupported(state_->device);
   if (options_.graph == GraphMode::kOn && !supported) {
     throw Error(fmt::format("graph: {} cannot capture work into graphs; expected auto or off",
@@ -145,14 +150,16 @@ void StepRunner::Fill(std::span<const TokenBatch> batches) {
 void StepRunner::Enqueue() {
   const State& state = *state_;
   optimizer_.ZeroGrad();
+  Tensor router_sums;
   const Tensor loss = AccumulateGradients(model_, state.tokens->batches(), options_.autocast,
-                                          options_.data_parallel);
+                                          options_.data_parallel, &router_sums);
   const auto [norm, factor] = optim::ComputeGradientNorm(parameters_, options_.grad_clip);
   const NoGrad no_grad;
   // A loss that is not finite keeps the step from changing anything, as such a norm does.
   optimizer_.ApplyStep(factor + loss * Scalar(0));
   CopyInPlace(Select(state.result, 0, 0), loss);
   CopyInPlace(Select(state.result, 0, 1), norm);
+  if (router_sums.defined()) CopyInPlace(Slice(state.result, 0, 2), router_sums);
   optimizer_.ZeroGrad();
 }
 
@@ -216,7 +223,12 @@ StepResult StepRunner::ReadResult() {
   state.impl.RecordEvent(state.done, stream);
   state.impl.SynchronizeEvent(state.done);
   const auto* values = state.host_result.data<float>();
-  return {.loss = values[0], .grad_norm = values[1]};
+  StepResult result{.loss = values[0], .grad_norm = values[1]};
+  if (state.num_router_sums > 0) {
+    const auto count = static_cast<std::size_t>(state.num_router_sums);
+    result.routers = MakeRouterReport(std::span(values + 2, count), state.num_experts);
+  }
+  return result;
 }
 
 }  // namespace infini_train::trainer

@@ -15,6 +15,7 @@
 #include "infini_train/models/model.h"
 #include "infini_train/optim/optimizer.h"
 #include "infini_train/parallel/data_parallel.h"
+#include "infini_train/trainer/step/router_report.h"
 
 namespace infini_train::trainer {
 
@@ -40,12 +41,14 @@ struct INFINI_TRAIN_API StepResult {
   double loss = 0.0;
   double grad_norm = 0.0;
   bool skipped = false;  ///< no target counts
+  /// Of a model with experts, unless the step was skipped.
+  std::optional<RouterReport> routers = std::nullopt;
 
   bool IsFinite() const;
 };
 
 /// Runs optimizer steps: forward and backward of every micro-batch, clipping and the update. The
-/// host waits once, for the loss and the norm; all else is enqueued.
+/// host waits once, for the loss, the norm and what routers did; all else is enqueued.
 ///
 /// After two steps that are alike, in the number, the size and the targets of their micro-batches,
 /// the next such step is captured into a graph (core/device/graph.h) that it and the later ones
