@@ -34,6 +34,7 @@ struct Runtime<Device::Type::kIluvatar> {
  private:
   static constexpr Device::Type kType = Device::Type::kIluvatar;
   static constexpr bool kCudaNumbers = false;
+  static constexpr bool kExternalWaits = true;
   static constexpr bool kReservedStreams = true;
 
   // The SDK keeps the last error of its own failures.

@@ -60,6 +60,7 @@ struct Runtime<Device::Type::kMetax> {
  private:
   static constexpr Device::Type kType = Device::Type::kMetax;
   static constexpr bool kCudaNumbers = false;
+  static constexpr bool kExternalWaits = false;
   static constexpr bool kReservedStreams = false;
 
   static mcError_t Initialized() {

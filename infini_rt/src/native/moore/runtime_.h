@@ -32,6 +32,7 @@ struct Runtime<Device::Type::kMoore> {
  private:
   static constexpr Device::Type kType = Device::Type::kMoore;
   static constexpr bool kCudaNumbers = false;
+  static constexpr bool kExternalWaits = true;
   static constexpr bool kReservedStreams = false;
 
   // The SDK keeps the last error of its own failures.

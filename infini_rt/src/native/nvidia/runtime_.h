@@ -63,6 +63,7 @@ struct Runtime<Device::Type::kNvidia> {
  private:
   static constexpr Device::Type kType = Device::Type::kNvidia;
   static constexpr bool kCudaNumbers = true;
+  static constexpr bool kExternalWaits = true;
   static constexpr bool kReservedStreams = true;
 
   template <typename Call>

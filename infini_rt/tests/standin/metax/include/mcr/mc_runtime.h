@@ -6,6 +6,7 @@
 #define STANDIN(name) mc##name
 #define STANDIN_NAMED_ERRORS 5000
 #define STANDIN_NAMED_ENUMERATORS 40
+#define STANDIN_NAMED_FLAGS 8
 #define STANDIN_STREAM CUstream_st  // under this name nvcc takes a stream for its own
 #define STANDIN_HAS_ASYNC_MEMORY 1
 #define STANDIN_HAS_POOLS 1
