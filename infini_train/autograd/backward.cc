@@ -6,6 +6,7 @@
 #include <queue>
 #include <unordered_map>
 
+#include "infini_train/autograd/edge.h"
 #include "infini_train/autograd/functions/helpers.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/core/autograd_meta.h"
@@ -210,8 +211,8 @@ void Run(TensorList outputs, std::span<const Gradient> grad_outputs, bool retain
     if (meta.grad_fn) {
       roots.push_back({{meta.grad_fn, meta.output_index}, grad_outputs[i]});
     } else {
-      FinishLeaf(output, grad_outputs[i].value);
-      RunFinalGradHooks(output);
+      // More may arrive at it from other outputs.
+      roots.push_back({EdgeTo(output), grad_outputs[i]});
     }
   }
   Engine(retain_graph, one).Run(std::move(roots));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "infini_train/autograd/edge.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/core/autograd_meta.h"
 #include "infini_train/core/error.h"
@@ -34,6 +35,8 @@ void CheckHistory(const Tensor& tensor, const AutogradMeta& meta) {
       tensor.shape().ToString(), meta.grad_fn->name(), tensor.version(), meta.grad_fn_version));
 }
 
+}  // namespace
+
 Edge EdgeTo(const Tensor& tensor) {
   if (!tensor.defined() || !tensor.requires_grad()) return {};
   AutogradMeta& meta = tensor.EnsureAutogradMeta();
@@ -48,8 +51,6 @@ Edge EdgeTo(const Tensor& tensor) {
   }
   return {std::move(accumulator), 0};
 }
-
-}  // namespace
 
 BackwardContext::BackwardContext(const Node& node, std::vector<Gradient> grad_outputs,
                                  bool retain_graph, bool grad_output_is_one)

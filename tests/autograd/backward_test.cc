@@ -176,6 +176,26 @@ TEST_P(BackwardTest, FinalGradHooksSeeWhatABackwardAddedUp) {
   EXPECT_THROW(RegisterFinalGradHook(early, watch), Error);
 }
 
+TEST_P(BackwardTest, ALeafThatIsAnOutputWaitsForTheOtherOutputs) {
+  const Tensor x = Leaf({1, 2});
+  const Tensor y = x * 3;
+  const Tensor ones = Leaf({1, 1}).Detach();
+  const Tensor outputs[] = {x, y};
+  const Tensor gradients[] = {ones, ones};
+  std::vector<std::vector<double>> final, arriving;
+  RegisterFinalGradHook(x, [&](const Tensor& leaf) { final.push_back(ToDoubles(leaf.grad())); });
+  Backward(outputs, gradients, /*retain_graph=*/true);
+  EXPECT_EQ(final, (std::vector<std::vector<double>>{{4, 4}}));
+  RegisterHook(x, [&](const Tensor& grad) {
+    arriving.push_back(ToDoubles(grad));
+    return Tensor();
+  });
+  Backward(outputs, gradients);
+  EXPECT_EQ(arriving, (std::vector<std::vector<double>>{{4, 4}})) << "hooks see the sum";
+  EXPECT_EQ(final.back(), (std::vector<double>{8, 8}));
+  ExpectEqual(ones, {1, 1});
+}
+
 TEST_P(BackwardTest, HooksReplaceGradientsInOrder) {
   const Tensor x = Leaf({1, 2});
   RegisterHook(x, [](const Tensor& grad) { return grad * 10; });
