@@ -141,7 +141,7 @@ class DataLoader::Impl {
     const int64_t step = number("step");
     const int64_t epoch = number("epoch");
     const bool is_position = saved > 0 && saved < kMost && step >= 0 && step < kMost && epoch >= 0;
-    if (!options_.shuffle || !is_position || saved * step % here != 0) return;
+    if (!options_.shuffle || !is_position || saved == here || saved * step % here != 0) return;
     state["sequences_per_step"] = here;
     state["step"] = saved * step / here;
     // Fewer steps fit where they are larger.

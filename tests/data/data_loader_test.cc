@@ -174,6 +174,16 @@ TEST_F(TwoShards, RefusesAPositionOfOtherSettings) {
   EXPECT_THAT(MessageOf([&] { loader.LoadState(beyond); }), HasSubstr("step from 0 to 2"));
 }
 
+TEST_F(TwoShards, RefusesAShuffledPositionBeyondTheEpoch) {
+  DataLoaderOptions shuffled = Options(2, 8, 0, 4);
+  shuffled.shuffle = true;
+  DataLoader loader(dataset_, shuffled);
+  loader.Next();
+  std::string beyond = loader.State();
+  beyond.replace(beyond.find("\"step\":1"), 8, "\"step\":3");
+  EXPECT_THAT(MessageOf([&] { loader.LoadState(beyond); }), HasSubstr("step from 0 to 2"));
+}
+
 TEST_F(TwoShards, AShuffledEpochIsAPermutationOfTheWindows) {
   // Windows of 8 tokens: 12 of the first shard, 16 of the second.
   std::vector<std::vector<int64_t>> orders;
