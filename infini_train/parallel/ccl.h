@@ -167,6 +167,9 @@ class INFINI_TRAIN_API Ccl {
   /// The calls of the calling thread between these two, of all communicators, start together.
   virtual void BeginGroup() = 0;
   virtual void EndGroup() = 0;
+  /// Optional: instead of EndGroup where a call of the group went wrong, before the communicators
+  /// that made calls in it are stopped. The calls need not start.
+  virtual void AbandonGroup() { EndGroup(); }
 
  private:
   friend class CclGroup;
@@ -178,8 +181,8 @@ class INFINI_TRAIN_API CclGroup {
  public:
   explicit CclGroup(Ccl& ccl);
   explicit CclGroup(const Communicator& communicator) : CclGroup(communicator.ccl()) {}
-  /// End(), unless it was called; what it throws goes to CheckErrors. Where an exception leaves the
-  /// scope, stops the communicators that made calls in it.
+  /// End(), unless it was called; what it throws goes to CheckErrors. Where an exception leaves a
+  /// scope, the end of the outermost stops the communicators that made calls in it.
   ~CclGroup();
   CclGroup(const CclGroup&) = delete;
   CclGroup& operator=(const CclGroup&) = delete;

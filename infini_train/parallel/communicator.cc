@@ -22,6 +22,8 @@ struct OpenGroup {
   Ccl* ccl = nullptr;
   int depth = 0;
   std::set<Communicator*> members;  ///< who has made calls
+  std::vector<Tensor> tensors;      ///< of these calls, which are enqueued at the end
+  bool failed = false;              ///< an exception has left a scope
 };
 thread_local OpenGroup open_group;
 
@@ -92,6 +94,7 @@ void Communicator::Run(CollectiveCall call, const Tensor& input, const Tensor& o
     if (checker_) checker_->Post(call);
     if (open_group.depth > 0) {
       open_group.members.insert(this);
+      open_group.tensors.insert(open_group.tensors.end(), {input, output});
     } else if (checker_) {
       checker_->Await();
     }
@@ -288,13 +291,8 @@ CclGroup::CclGroup(Ccl& ccl) : ccl_(&ccl), exceptions_(std::uncaught_exceptions(
 
 CclGroup::~CclGroup() {
   if (ccl_ == nullptr) return;
-  if (std::uncaught_exceptions() > exceptions_) {
-    // The other ranks would wait for the calls that are not made.
-    for (Communicator* member : open_group.members) {
-      member->Abort(
-          fmt::format("rank {} failed while its group of calls was open", member->rank()));
-    }
-  }
+  // The other ranks would wait for the calls that are not made.
+  if (std::uncaught_exceptions() > exceptions_) open_group.failed = true;
   try {
     End();
   } catch (const std::exception&) {
@@ -306,24 +304,34 @@ void CclGroup::End() {
   if (ccl_ == nullptr) return;
   Ccl* ccl = std::exchange(ccl_, nullptr);
   if (--open_group.depth > 0) return;
-  const std::set<Communicator*> members = std::exchange(open_group.members, {});
-  std::exception_ptr failure;
+  const OpenGroup group = std::exchange(open_group, {});
   try {
-    for (Communicator* member : members) {
+    if (group.failed) throw Error("an exception left this group of collectives");
+    for (Communicator* member : group.members) {
       if (member->checker_) member->checker_->Await();
     }
   } catch (const std::exception& error) {
-    // The calls may not start, but the group must end.
-    failure = std::current_exception();
-    for (Communicator* member : members)
-      member->Stop(error.what());
+    // The other ranks do not make these calls. Those that compare theirs are told first, as the
+    // end of a library's group may wait for them; and a library's group ends before its
+    // communicators do.
+    const auto reason = [&](const Communicator* member) {
+      return group.failed
+                 ? fmt::format("rank {} failed while its group of calls was open", member->rank())
+                 : error.what();
+    };
+    for (Communicator* member : group.members) {
+      if (member->checker_) member->checker_->Stop(reason(member));
+    }
+    try {
+      ccl->AbandonGroup();
+    } catch (const std::exception&) {
+      // The communicators are stopped all the same.
+    }
+    for (Communicator* member : group.members)
+      member->Abort(reason(member));
+    throw;
   }
-  try {
-    ccl->EndGroup();
-  } catch (const std::exception&) {
-    if (!failure) throw;
-  }
-  if (failure) std::rethrow_exception(failure);
+  ccl->EndGroup();
 }
 
 }  // namespace infini_train::parallel

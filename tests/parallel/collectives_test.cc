@@ -106,7 +106,7 @@ class CollectivesTest : public RanksTest {
     ExpectClose(actual, expected.values, ToleranceOf(dtype), expected.scales);
   }
 };
-INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE_WITH(CollectivesTest, ::testing::ValuesIn(kRankCases),
+INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE_WITH(CollectivesTest, ::testing::ValuesIn(AllRankCases()),
                                            NameOfRankCase);
 
 TEST_P(CollectivesTest, AllReduceInEveryTypeByEveryOp) {

@@ -47,11 +47,10 @@ void ExpectGradients(const NamedTensors& parameters, double value) {
   }
 }
 
-constexpr RankCase kDataParallelCases[] = {{1, false}, {2, false}, {4, false}, {2, true}};
-
 class DataParallelTest : public RanksTest {};
 INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE_WITH(DataParallelTest,
-                                           ::testing::ValuesIn(kDataParallelCases), NameOfRankCase);
+                                           ::testing::ValuesIn(RankCases({1, 2, 4}, {2})),
+                                           NameOfRankCase);
 
 TEST_P(DataParallelTest, GradientsAreSumsOverRanksAndMicroBatches) {
   RunRanks([&](Communicator& communicator) {

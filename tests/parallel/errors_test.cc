@@ -173,6 +173,40 @@ TEST(CommunicatorErrors, AnExceptionInsideAGroupEndsTheCalls) {
   EXPECT_THAT(messages[0], HasSubstr("rank 1 failed while its group of calls was open"));
 }
 
+TEST(CommunicatorErrors, AnExceptionInsideANestedGroupCountsForTheOutermost) {
+  for (const char* check : {"0", "1"}) {
+    const EnvironmentVariable checking("INFINI_TRAIN_CCL_CHECK", check);
+    const auto messages = MessagesOf(2, [](Communicator& communicator) {
+      CclGroup group(communicator);
+      communicator.AllReduce(Zeros(6));
+      try {
+        const CclGroup nested(communicator);
+        communicator.AllReduce(Zeros(6));
+        if (communicator.rank() == 1) throw std::runtime_error("not today");
+      } catch (const std::runtime_error&) {
+        // Too late to go on as if nothing had happened.
+      }
+      group.End();
+    });
+    EXPECT_THAT(messages[0], HasSubstr("rank 1 failed while its group of calls was open"));
+    EXPECT_THAT(messages[1], HasSubstr("an exception left this group of collectives"));
+  }
+}
+
+TEST(CommunicatorErrors, CallsOfGroupsThatDoNotMatchAreNamedOnAllRanks) {
+  for (const char* check : {"0", "1"}) {
+    const EnvironmentVariable checking("INFINI_TRAIN_CCL_CHECK", check);
+    const auto messages = MessagesOf(2, [](Communicator& communicator) {
+      CclGroup group(communicator);
+      communicator.AllReduce(Zeros(6));
+      communicator.AllReduce(Zeros(7 + communicator.rank()));
+      group.End();
+    });
+    for (const std::string& message : messages)
+      EXPECT_THAT(message, AllOf(HasSubstr("do not match"), HasSubstr("[7]"), HasSubstr("[8]")));
+  }
+}
+
 TEST(CommunicatorErrors, StopEndsWaitingCalls) {
   std::vector<std::string> messages = MessagesOf(2, [](Communicator& communicator) {
     if (communicator.rank() == 1) {

@@ -1,5 +1,9 @@
 // Sends, groups of calls, and communicators of a part of the ranks, on every device.
 
+#include <memory>
+#include <mutex>
+
+#include "infini_train/core/storage.h"
 #include "tests/common/errors.h"
 #include "tests/parallel/ranks.h"
 
@@ -16,7 +20,7 @@ void ExpectAll(const Tensor& x, double value) {
 }
 
 class CclGroupsTest : public RanksTest {};
-INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE_WITH(CclGroupsTest, ::testing::ValuesIn(kRankCases),
+INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE_WITH(CclGroupsTest, ::testing::ValuesIn(AllRankCases()),
                                            NameOfRankCase);
 
 TEST_P(CclGroupsTest, ARingSendsAndReceivesAtOnce) {
@@ -99,6 +103,69 @@ TEST_P(CclGroupsTest, SplitMakesCommunicatorsOfColors) {
       sum += 1 << member;
     ExpectAll(x, sum);
   });
+}
+
+TEST_P(CclGroupsTest, MemoryOfAGroupsCallsStaysUntilTheyAreMade) {
+  RunRanks([&](Communicator& communicator) {
+    std::weak_ptr<Storage> sent, received;
+    {
+      CclGroup group(communicator);
+      {
+        const Tensor input = Filled(communicator.device(), 1);
+        const Tensor output = MakeOutput(communicator.device(), DataType::kFloat32, {100});
+        sent = input.storage();
+        received = output.storage();
+        communicator.AllReduce(input, output);
+      }
+      EXPECT_FALSE(sent.expired());
+      EXPECT_FALSE(received.expired());
+      group.End();
+    }
+    EXPECT_TRUE(sent.expired());
+    EXPECT_TRUE(received.expired());
+  });
+}
+
+TEST_P(CclGroupsTest, ARankThatFailsInAGroupEndsTheOthers) {
+  if (size() < 2) GTEST_SKIP() << "needs two ranks";
+  std::vector<std::string> messages;
+  std::mutex mutex;
+  const auto run = [&] {
+    RunRanks([&](Communicator& communicator) {
+      const Tensor x = Filled(communicator.device(), 1);
+      try {
+        CclGroup group(communicator);
+        communicator.AllReduce(x);
+        if (communicator.rank() == 1) throw Error("not today");
+        communicator.AllReduce(x);
+        group.End();
+        Synchronize(communicator.device());
+        communicator.CheckErrors();
+      } catch (const Error& error) {
+        const std::lock_guard lock(mutex);
+        messages.emplace_back(error.what());
+        throw;
+      }
+    });
+  };
+  const std::string first = testing::MessageOf(run);
+  EXPECT_THAT(messages, ::testing::Contains("not today"));
+  EXPECT_THAT(messages, ::testing::Contains(first));
+  EXPECT_EQ(messages.size(), static_cast<std::size_t>(size()));
+}
+
+TEST_P(CclGroupsTest, ARankThatStopsEndsWaitingCallsOfTheOthers) {
+  if (size() < 2) GTEST_SKIP() << "needs two ranks";
+  const auto run = [&] {
+    RunRanks([&](Communicator& communicator) {
+      const Tensor x = Filled(communicator.device(), 1);
+      communicator.AllReduce(x);
+      Synchronize(communicator.device());
+      if (communicator.rank() == 1) throw Error("not today");
+      communicator.Barrier();
+    });
+  };
+  EXPECT_EQ(testing::MessageOf(run), "not today");
 }
 
 TEST_P(CclGroupsTest, AGroupCannotWait) {

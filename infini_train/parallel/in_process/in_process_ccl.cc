@@ -168,6 +168,8 @@ class ThreadCcl final : public Ccl {
     Submit(std::exchange(pending.operations, {}));
   }
 
+  void AbandonGroup() override { pending = {}; }
+
  private:
   std::atomic<std::uint64_t> next_id_{0};
   MeetingRooms rooms_;

@@ -145,8 +145,10 @@ mcclResult_t mcclCommDestroy(mcclComm_t comm) {
 }
 
 mcclResult_t mcclCommAbort(mcclComm_t comm) {
+  // What becomes of the calls of an open group is not known.
+  if (comm == nullptr || thread_group.depth > 0) return mcclInvalidUsage;
   comm->group->Abort();
-  delete comm;
+  // It stays where it is: other threads may be in a call with it.
   return mcclSuccess;
 }
 
