@@ -58,6 +58,10 @@ class INFINI_TRAIN_API Fp8Scales {
   Fp8Matrix Quantize(std::int64_t tensor, const Dims& shape, const Fp8Wanted& wanted,
                      const Fp8Pass& pass, bool record);
 
+  /// What Update goes by: the largest magnitudes since the last one, and in the steps before it.
+  /// Ranks that share a step take the largest of all of them first, and so keep equal scales.
+  std::vector<Tensor> Magnitudes() const { return {all_.amax, all_.history}; }
+
   /// Ends a step, after its last backward pass: scales follow what was recorded.
   void Update();
   /// Number of calls of Update and LoadState.

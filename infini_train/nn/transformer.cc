@@ -354,6 +354,10 @@ void Transformer::UpdateFp8Scales() {
   if (fp8_scales_) fp8_scales_->Update();
 }
 
+std::vector<Tensor> Transformer::Fp8Magnitudes() const {
+  return fp8_scales_ ? fp8_scales_->Magnitudes() : std::vector<Tensor>();
+}
+
 NamedTensors Transformer::Fp8State() {
   NamedTensors result;
   if (!fp8_scales_) return result;

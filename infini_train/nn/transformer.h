@@ -144,6 +144,8 @@ class INFINI_TRAIN_API Transformer : public Module {
   /// follow what this step's passes recorded. Call it after the last backward pass of a step.
   /// Without a forward pass under MatmulPrecision::kFp8 it does nothing.
   void UpdateFp8Scales();
+  /// What UpdateFp8Scales goes by (Fp8Scales::Magnitudes); empty where there are no scales.
+  std::vector<Tensor> Fp8Magnitudes() const;
 
   /// The scales of FP8, which are no part of the state dict; empty where there are none. For each
   /// linear layer of the blocks the tensors of Fp8ScalesState by name ("h.0.attn.c_attn.scale"),

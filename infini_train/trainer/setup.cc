@@ -149,7 +149,8 @@ DeviceBatch ToDevice(const TokenBatch& batch, Device device) {
 }
 
 EvaluationResult Evaluate(const models::Model& model, EvaluationBatches& batches,
-                          std::optional<DataType> autocast_dtype, std::int64_t max_steps) {
+                          std::optional<DataType> autocast_dtype, std::int64_t max_steps,
+                          parallel::Communicator* ranks) {
   const NoGrad no_grad;
   const Autocast autocast(autocast_dtype);
   const Device device = model.module->head_weight().device();
@@ -161,11 +162,22 @@ EvaluationResult Evaluate(const models::Model& model, EvaluationBatches& batches
   for (std::int64_t step = 0; max_steps == 0 || step < max_steps; ++step) {
     const std::optional<TokenBatch> batch = batches.Next();
     if (!batch) break;
+    if (batch->num_targets == 0) continue;
     const DeviceBatch tokens = ToDevice(*batch, device);
     sum += model.module->Loss(tokens.inputs, tokens.targets, 1.0).Item();
     result.num_targets += batch->num_targets;
   }
   model.module->Train(was_training);
+  if (ranks != nullptr) {
+    const double own[] = {sum, static_cast<double>(result.num_targets)};
+    const Tensor sums = Tensor::Empty({2}, DataType::kFloat64, ranks->device());
+    sums.CopyFromHost(own, sizeof(own));
+    ranks->AllReduce(sums);
+    const std::vector<double> of_all = sums.ToVector<double>();
+    ranks->CheckErrors();
+    sum = of_all[0];
+    result.num_targets = static_cast<std::int64_t>(of_all[1]);
+  }
   result.loss = sum / static_cast<double>(std::max<std::int64_t>(result.num_targets, 1));
   return result;
 }

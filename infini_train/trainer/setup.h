@@ -13,6 +13,7 @@
 #include "infini_train/data/data_loader.h"
 #include "infini_train/data/tokenizer.h"
 #include "infini_train/models/model.h"
+#include "infini_train/parallel/ccl.h"
 
 /// What every program does before its work: choose the device, find the model and its tokenizer.
 namespace infini_train::trainer {
@@ -57,12 +58,14 @@ struct DeviceBatch {
 INFINI_TRAIN_API DeviceBatch ToDevice(const TokenBatch& batch, Device device);
 
 /// Mean cross-entropy over all targets of `batches` (at most `max_steps` batches, 0 for all), in
-/// evaluation mode and without recording.
+/// evaluation mode and without recording. With `ranks`, whose batches are parts of the same, over
+/// those of all of them, which call it together.
 struct EvaluationResult {
   double loss = 0.0;  ///< nats per token
   std::int64_t num_targets = 0;
 };
 EvaluationResult Evaluate(const models::Model& model, EvaluationBatches& batches,
-                          std::optional<DataType> autocast_dtype, std::int64_t max_steps);
+                          std::optional<DataType> autocast_dtype, std::int64_t max_steps,
+                          parallel::Communicator* ranks = nullptr);
 
 }  // namespace infini_train::trainer

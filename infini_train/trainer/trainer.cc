@@ -208,14 +208,11 @@ Generator::State Trainer::RandomOfRank(Generator::State first) const {
 }
 
 void Trainer::LoadData(std::int64_t vocab_size) {
-  BatchGeometry geometry{options_.batch_size, options_.sequence_length, context_.coordinates().data,
-                         context_.degrees().data};
+  const BatchGeometry geometry{options_.batch_size, options_.sequence_length,
+                               context_.coordinates().data, context_.degrees().data};
   loader_ = std::make_unique<DataLoader>(
       train_data_, DataLoaderOptions{geometry, options_.shuffle, options_.seed, vocab_size, 4});
-  if (!options_.input_val_bin.empty() && context_.is_first()) {
-    // Rank 0 evaluates alone.
-    geometry.rank = 0;
-    geometry.world_size = 1;
+  if (!options_.input_val_bin.empty()) {
     validation_.emplace(std::make_shared<TokenDataset>(options_.input_val_bin), geometry,
                         vocab_size);
   }
@@ -316,7 +313,8 @@ StepResult Trainer::TrainStep(std::int64_t step, double learning_rate) {
 
 void Trainer::Validate(std::int64_t step) {
   if (!validation_) return;
-  const EvaluationResult result = Evaluate(model_, *validation_, autocast_, options_.val_max_steps);
+  const EvaluationResult result =
+      Evaluate(model_, *validation_, autocast_, options_.val_max_steps, context_.data_parallel());
   progress_.Line(fmt::format("step {:4} | val loss {:.6f} | perplexity {:.3f} | {} tokens", step,
                              result.loss, std::exp(result.loss), result.num_targets));
   WriteMetrics(step, {{"val_loss", result.loss}});
@@ -483,7 +481,10 @@ int Trainer::Run() {
     if ((saved = due(options_.save_interval))) Save(step);
   }
   WriteProfile();
-  if (!validated && StopSignals::Received() == 0) Validate(step);
+  // Signals do not come to all ranks at one time.
+  double stopped[] = {static_cast<double>(StopSignals::Received())};
+  context_.ShareFromFirst(stopped);
+  if (!validated && stopped[0] == 0.0) Validate(step);
   if (!saved && step > first_step_) Save(step);
   progress_.Finish();
   if (last_routers_ && options_.log_interval > 0) progress_.Line(FormatExpertLoad(*last_routers_));
@@ -500,14 +501,21 @@ int Trainer::Run() {
 int Train(const TrainOptions& options, std::FILE* out) {
   const Device device = ResolveDevice(options.device);
   const std::vector<Device> devices = DevicesOfRanks(device, options.nthread_per_process);
-  const int num_threads = GetNumThreads();
+  // The calling thread is rank 0, with a part of the threads.
+  struct ThreadsOfCaller {
+    const bool shared;
+    const int count = GetNumThreads();
+    ~ThreadsOfCaller() {
+      if (shared) SetNumThreads(count);
+    }
+  };
+  const ThreadsOfCaller threads{devices.size() > 1};
   int status = 0;
   parallel::RunThreadRanks(devices, [&](parallel::ParallelContext& context) {
     Trainer trainer(options, context, context.is_first() ? out : nullptr);
     const int status_of_rank = trainer.Run();
     if (context.is_first()) status = status_of_rank;
   });
-  if (devices.size() > 1) SetNumThreads(num_threads);
   return status;
 }
 

@@ -59,7 +59,12 @@ Tensor AccumulateGradients(const models::Model& model, std::span<const DeviceBat
   }
   if (is_parallel) {
     data_parallel->EndStep();
-    data_parallel->communicator().AllReduce(total);
+    parallel::Communicator& communicator = data_parallel->communicator();
+    parallel::CclGroup group(communicator);
+    communicator.AllReduce(total);
+    for (const Tensor& magnitudes : model.module->Fp8Magnitudes())
+      communicator.AllReduce(magnitudes, parallel::ReduceOp::kMax);
+    group.End();
   }
   model.module->UpdateFp8Scales();
   if (!notes_routers || !total.defined()) return total;
