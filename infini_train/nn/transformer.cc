@@ -96,7 +96,7 @@ CausalSelfAttention::CausalSelfAttention(const TransformerConfig& config, std::i
 AttentionParams CausalSelfAttention::Params() const {
   return {.scale = scale_,
           .causal = true,
-          .sliding_window = config_.sliding_window,
+          .sliding_window = layer_index_ < config_.max_window_layers ? 0 : config_.sliding_window,
           .dropout_p = training() ? config_.attention_dropout : 0.0,
           .dropout_state = {}};
 }
@@ -447,8 +447,10 @@ Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& contex
   PrepareFp8();
   const std::int64_t tokens = ids.size(1);
   if (rotary_) {
+    // What a captured graph may come to need: it cannot grow the table.
+    if (pass.cache != nullptr) rotary_->Reserve(pass.cache->capacity());
     std::tie(pass.rotary_cos, pass.rotary_sin) = pass.samples.defined()
-                                                     ? rotary_->Rows(pass.samples.positions)
+                                                     ? rotary_->Rows(pass.samples.positions, tokens)
                                                      : rotary_->Rows(pass.position_offset, tokens);
   }
   if (pass.routers != nullptr) pass.token_mask = pass.routers->CountTokens(ids, pass);

@@ -173,7 +173,7 @@ class INFINI_TRAIN_API Transformer : public Module {
   ActivationCheckpointing checkpointing_;
   std::shared_ptr<Embedding> wte_;
   std::shared_ptr<Embedding> wpe_;
-  std::unique_ptr<const RotaryTable> rotary_;
+  std::unique_ptr<RotaryTable> rotary_;
   std::shared_ptr<Dropout> drop_;
   std::vector<std::shared_ptr<TransformerBlock>> blocks_;
   std::shared_ptr<Norm> ln_f_;

@@ -72,8 +72,9 @@ void TransformerConfig::Validate() const {
                   num_key_value_heads, num_attention_heads));
   require(position_embedding != PositionEmbedding::kRotary || head_dim % 2 == 0,
           fmt::format("head_dim: expected an even number for rotary positions, got {}", head_dim));
-  require(norm_eps > 0, fmt::format("norm_eps: expected a positive number, got {}", norm_eps));
-  require(rope_theta > 0,
+  require(norm_eps > 0 && std::isfinite(norm_eps),
+          fmt::format("norm_eps: expected a positive number, got {}", norm_eps));
+  require(rope_theta > 0 && std::isfinite(rope_theta),
           fmt::format("rope_theta: expected a positive number, got {}", rope_theta));
   require(initializer_range >= 0,
           fmt::format("initializer_range: expected 0 or more, got {}", initializer_range));
@@ -88,6 +89,8 @@ void TransformerConfig::Validate() const {
   }
   require(sliding_window >= 0,
           fmt::format("sliding_window: expected 0 or more, got {}", sliding_window));
+  require(max_window_layers >= 0,
+          fmt::format("max_window_layers: expected 0 or more, got {}", max_window_layers));
   const std::pair<const char*, double> probabilities[] = {{"embedding_dropout", embedding_dropout},
                                                           {"attention_dropout", attention_dropout},
                                                           {"residual_dropout", residual_dropout}};

@@ -54,6 +54,7 @@ struct TransformerConfig {
   bool tie_word_embeddings = true;
   bool query_key_norm = false;      ///< RMSNorm over head_dim on queries and keys, before positions
   std::int64_t sliding_window = 0;  ///< 0 for none
+  std::int64_t max_window_layers = 0;  ///< the first layers have none, whatever sliding_window is
   /// Factor on q kᵀ besides 1 / √head_dim (GPT-2's scale_attn_* fields).
   bool scale_attention = true;
   bool scale_attention_by_inverse_layer_index = false;

@@ -71,7 +71,7 @@ double DotOfRotatedUnits(Device device, const TransformerConfig& config, std::in
   std::vector<float> unit(static_cast<std::size_t>(config.head_dim), 0.0f);
   unit[static_cast<std::size_t>(pair)] = 1.0f;
   const Tensor x = To(Tensor::FromVector(unit, {1, 1, 1, config.head_dim}), device);
-  const RotaryTable table(config, device);
+  RotaryTable table(config, device);
   const auto rotate = [&](std::int64_t position) {
     const auto [cos, sin] = table.Rows(position, 1);
     return Rotary(x, cos, sin);
@@ -116,9 +116,9 @@ TEST_P(RotaryTableTest, HoldsCosinesAndSinesOfPositionTimesFrequency) {
 }
 
 TEST_P(RotaryTableTest, GivesTheRowsOfPositions) {
-  const RotaryTable table(Llama3(64, 32), device());
+  RotaryTable table(Llama3(64, 32), device());
   const std::vector<std::int64_t> positions = {7, 0, 1001, 7};
-  const auto [cos, sin] = table.Rows(To(Tensor::FromVector(positions, {4}), device()));
+  const auto [cos, sin] = table.Rows(To(Tensor::FromVector(positions, {4}), device()), 1002);
   for (std::int64_t i = 0; i < 4; ++i) {
     const auto [row_cos, row_sin] = table.Rows(positions[static_cast<std::size_t>(i)], 1);
     test::ExpectSameBits(Contiguous(Slice(cos, 0, i, i + 1)), row_cos);
@@ -131,7 +131,7 @@ TEST_P(RotaryTableTest, HoldsLargePositionsExactly) {
   TransformerConfig config = Llama3(64, 32);
   config.rope_scaling.reset();
   config.max_position_embeddings = 8192;
-  const RotaryTable table(config, device());
+  RotaryTable table(config, device());
   const struct {
     std::int64_t position;
     double cos;
@@ -144,6 +144,27 @@ TEST_P(RotaryTableTest, HoldsLargePositionsExactly) {
     EXPECT_NEAR(cos.ToVector<float>()[0], row.cos, 1e-7) << row.position;
     EXPECT_NEAR(sin.ToVector<float>()[0], row.sin, 1e-7) << row.position;
   }
+}
+
+TEST_P(RotaryTableTest, GrowsWithThePositionsThatAreUsed) {
+  TransformerConfig config = Llama3(4, 32);
+  config.max_position_embeddings = 2'000'000'000;
+  RotaryTable table(config, device());
+  const auto [cos, sin] = table.Rows(3, 2);
+  const std::vector<float> before = cos.ToVector<float>();
+  // What was handed out, as to a captured graph, stays as it is.
+  test::ExpectSameBits(table.Rows(3, 2).first, cos);
+  const auto [far_cos, far_sin] = table.Rows(5000, 1);
+  EXPECT_NEAR(far_cos.ToVector<float>()[0], std::cos(5000.0), 1e-7);
+  EXPECT_EQ(cos.ToVector<float>(), before);
+  test::ExpectSameBits(table.Rows(3, 2).first, cos);
+}
+
+TEST_P(RotaryTableTest, EndsWithThePositionsOfTheConfiguration) {
+  RotaryTable table(Llama3(64, 32), device());
+  table.Reserve(1'000'000'000'000);
+  EXPECT_EQ(table.Rows(1023, 1).first.shape(), Dims({1, 32}));
+  EXPECT_THROW(table.Rows(1023, 2), Error);
 }
 
 TEST(RopeScaling, IsValidated) {
