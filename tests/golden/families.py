@@ -1,8 +1,8 @@
-"""The model families that have golden files: one function each.
+"""The models that have golden files: one function each, the first of a family under its name.
 
-Sizes are odd on purpose: no two dimensions that a mistake could swap are equal, head sizes leave
-vector tails, and every grouping (query heads per key head, experts per token) is larger than one.
-A function returns the configuration; `generate.py` does the rest.
+Sizes are odd on purpose: no two dimensions that a mistake could swap are equal, and head sizes leave
+vector tails. In a family's first model every grouping (query heads per key head, experts per token)
+is larger than one. A function returns the configuration; `generate.py` does the rest.
 """
 
 from collections.abc import Callable
@@ -54,6 +54,54 @@ def llama() -> LlamaConfig:
     )
 
 
+def llama_biases() -> LlamaConfig:
+    """Biases everywhere, eight key heads for eight query heads, a head size that is not hidden /
+    heads, separate head, plain rotary positions."""
+    return LlamaConfig(
+        vocab_size=61,
+        hidden_size=24,
+        intermediate_size=28,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        head_dim=6,
+        max_position_embeddings=40,
+        rms_norm_eps=1e-5,
+        attention_bias=True,
+        mlp_bias=True,
+        tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 5000.0},
+        bos_token_id=59,
+        eos_token_id=60,
+    )
+
+
+def llama_one_key_head() -> LlamaConfig:
+    """One key head for eight query heads, separate head, rotary scaling of other factors."""
+    return LlamaConfig(
+        vocab_size=67,
+        hidden_size=24,
+        intermediate_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=1,
+        head_dim=14,
+        max_position_embeddings=512,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=False,
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 500.0,
+            "factor": 32.0,
+            "low_freq_factor": 1.5,
+            "high_freq_factor": 6.0,
+            "original_max_position_embeddings": 128,
+        },
+        bos_token_id=65,
+        eos_token_id=66,
+    )
+
+
 def qwen3() -> Qwen3Config:
     """Query and key norms, a head size that is not hidden / heads, separate head."""
     return Qwen3Config(
@@ -70,6 +118,29 @@ def qwen3() -> Qwen3Config:
         rope_parameters={"rope_type": "default", "rope_theta": 3000.0},
         bos_token_id=99,
         eos_token_id=100,
+    )
+
+
+def qwen3_windows() -> Qwen3Config:
+    """Biases, tied head, two layers of three with a window, as many key heads as query heads."""
+    return Qwen3Config(
+        vocab_size=71,
+        hidden_size=32,
+        intermediate_size=28,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=6,
+        max_position_embeddings=40,
+        rms_norm_eps=1e-6,
+        attention_bias=True,
+        tie_word_embeddings=True,
+        use_sliding_window=True,
+        sliding_window=7,
+        max_window_layers=1,
+        rope_parameters={"rope_type": "default", "rope_theta": 3000.0},
+        bos_token_id=69,
+        eos_token_id=70,
     )
 
 
@@ -98,6 +169,9 @@ def mixtral() -> MixtralConfig:
 FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     "gpt2": gpt2,
     "llama": llama,
+    "llama_biases": llama_biases,
+    "llama_one_key_head": llama_one_key_head,
     "qwen3": qwen3,
+    "qwen3_windows": qwen3_windows,
     "mixtral": mixtral,
 }

@@ -30,13 +30,16 @@ def forward(config: PreTrainedConfig, weights: Weights, ids: Tensor) -> Output:
     return _llama_like(config, weights, ids)
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal; all (batch, heads, sequence, head size), k and v may have fewer heads."""
+def _attention(q: Tensor, k: Tensor, v: Tensor, window: int | None = None) -> Tensor:
+    """Causal, over the last `window` positions; all (batch, heads, sequence, head size), k and v may
+    have fewer heads."""
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    mixed = scores.masked_fill(future, -math.inf).softmax(-1) @ v
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    if window:
+        hidden = hidden | torch.ones(scores.shape[-2:], dtype=torch.bool).tril(-window)
+    mixed = scores.masked_fill(hidden, -math.inf).softmax(-1) @ v
     return mixed.transpose(1, 2).flatten(2)
 
 
@@ -99,15 +102,15 @@ def _llama_like(config: PreTrainedConfig, w: Weights, ids: Tensor) -> Output:
         return x / scale * w[f"{name}.weight"]
 
     def linear(x: Tensor, name: str) -> Tensor:
-        return x @ w[f"{name}.weight"].T
+        return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0)
 
-    def attention(x: Tensor, name: str) -> Tensor:
+    def attention(x: Tensor, name: str, window: int | None) -> Tensor:
         q = _split_heads(linear(x, f"{name}.q_proj"), heads)
         k = _split_heads(linear(x, f"{name}.k_proj"), kv_heads)
         v = _split_heads(linear(x, f"{name}.v_proj"), kv_heads)
         if f"{name}.q_norm.weight" in w:
             q, k = norm(q, f"{name}.q_norm"), norm(k, f"{name}.k_norm")
-        mixed = _attention(_rotate(q, frequencies), _rotate(k, frequencies), v)
+        mixed = _attention(_rotate(q, frequencies), _rotate(k, frequencies), v, window)
         return linear(mixed, f"{name}.o_proj")
 
     def swiglu(x: Tensor, gate: str, up: str, down: str) -> Tensor:
@@ -126,10 +129,14 @@ def _llama_like(config: PreTrainedConfig, w: Weights, ids: Tensor) -> Output:
             for e in range(config.num_local_experts)
         )
 
+    # Of Qwen3 the layers from max_window_layers on have the window, of others all that set one.
+    full_layers = getattr(config, "max_window_layers", 0)
+    window = getattr(config, "sliding_window", None)
     x = w["model.embed_tokens.weight"][ids]
     for i in range(config.num_hidden_layers):
         layer = f"model.layers.{i}"
-        x = x + attention(norm(x, f"{layer}.input_layernorm"), f"{layer}.self_attn")
+        seen = window if i >= full_layers else None
+        x = x + attention(norm(x, f"{layer}.input_layernorm"), f"{layer}.self_attn", seen)
         hidden = norm(x, f"{layer}.post_attention_layernorm")
         if f"{layer}.block_sparse_moe.gate.weight" in w:
             x = x + mixture(hidden, f"{layer}.block_sparse_moe")
