@@ -1,7 +1,11 @@
 #include "infini_train/checkpoint/llmc_checkpoint.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <bit>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -12,17 +16,29 @@ namespace infini_train::checkpoint {
 namespace {
 
 constexpr std::size_t kHeaderBytes = kLlmcHeaderInts * sizeof(std::int32_t);
-constexpr std::int32_t kVersionFloat32 = 3;
-constexpr std::int32_t kVersionBFloat16 = 5;
+/// "3 (float32) or 5 (bfloat16)"
+std::string Describe(const std::vector<LlmcVersion>& versions) {
+  std::vector<std::string> words;
+  for (const LlmcVersion& version : versions)
+    words.push_back(fmt::format("{} ({})", version.number, ToString(version.dtype)));
+  return fmt::format("{}", fmt::join(words, " or "));
+}
 
-std::int32_t VersionOf(DataType dtype) {
-  if (dtype == DataType::kFloat32) return kVersionFloat32;
-  if (dtype == DataType::kBFloat16) return kVersionBFloat16;
-  throw Error(
-      fmt::format("llm.c checkpoint: expected float32 or bfloat16, got {}", ToString(dtype)));
+const LlmcVersion& VersionFor(DataType dtype, const std::vector<LlmcVersion>& versions) {
+  for (const LlmcVersion& version : versions) {
+    if (version.dtype == dtype) return version;
+  }
+  throw Error(fmt::format("llm.c checkpoint: expected a type of version {}, got {}",
+                          Describe(versions), ToString(dtype)));
 }
 
 }  // namespace
+
+const std::vector<LlmcVersion>& LlmcVersions() {
+  static const std::vector<LlmcVersion> versions = {{3, DataType::kFloat32},
+                                                    {5, DataType::kBFloat16}};
+  return versions;
+}
 
 bool IsLlmcFile(const std::filesystem::path& path, std::int32_t magic) {
   std::ifstream file(path, std::ios::binary);
@@ -30,7 +46,8 @@ bool IsLlmcFile(const std::filesystem::path& path, std::int32_t magic) {
   return file.read(reinterpret_cast<char*>(&found), sizeof(found)) && found == magic;
 }
 
-LlmcReader::LlmcReader(const std::filesystem::path& path, std::int32_t magic)
+LlmcReader::LlmcReader(const std::filesystem::path& path, std::int32_t magic,
+                       const std::vector<LlmcVersion>& versions)
     : file_(std::make_shared<MappedFile>(path.string())), position_(kHeaderBytes) {
   const auto bytes = file_->bytes();
   if (bytes.size() < kHeaderBytes) {
@@ -41,11 +58,34 @@ LlmcReader::LlmcReader(const std::filesystem::path& path, std::int32_t magic)
   if (header_[0] != magic) {
     throw Error(fmt::format("{}: expected magic {}, found {}", path.string(), magic, header_[0]));
   }
-  if (header_[1] != kVersionFloat32 && header_[1] != kVersionBFloat16) {
-    throw Error(fmt::format("{}: expected version {} (float32) or {} (bfloat16), found {}",
-                            path.string(), kVersionFloat32, kVersionBFloat16, header_[1]));
+  for (const LlmcVersion& version : versions) {
+    if (version.number != header_[1]) continue;
+    dtype_ = version.dtype;
+    return;
   }
-  dtype_ = header_[1] == kVersionFloat32 ? DataType::kFloat32 : DataType::kBFloat16;
+  throw Error(fmt::format("{}: expected version {}, found {}", path.string(), Describe(versions),
+                          header_[1]));
+}
+
+std::optional<double> LlmcReader::HeaderReal(int index) const {
+  const std::int32_t bits = header(index);
+  const auto value = std::bit_cast<float>(bits);
+  if (bits != 0 && std::fpclassify(value) == FP_SUBNORMAL) return std::nullopt;
+  // The decimal that the writer meant: 1e-05 rather than 9.999999747378752e-06.
+  return std::strtod(fmt::format("{}", value).c_str(), nullptr);
+}
+
+std::int64_t LlmcReader::PayloadElements() const {
+  return static_cast<std::int64_t>((file_->bytes().size() - kHeaderBytes) / SizeOf(dtype_));
+}
+
+std::span<const std::byte> LlmcReader::Payload(std::int64_t first, std::int64_t elements) const {
+  if (first < 0 || elements < 0 || first > PayloadElements() ||
+      elements > PayloadElements() - first) {
+    throw Error(fmt::format("{}: ends in the middle of a tensor", path()));
+  }
+  return file_->bytes().subspan(kHeaderBytes + static_cast<std::size_t>(first) * SizeOf(dtype_),
+                                static_cast<std::size_t>(elements) * SizeOf(dtype_));
 }
 
 void LlmcReader::CheckPayload(std::int64_t elements) const {
@@ -69,9 +109,10 @@ Tensor LlmcReader::Next(const Dims& shape) {
 }
 
 LlmcWriter::LlmcWriter(const std::filesystem::path& path, std::int32_t magic, DataType dtype,
-                       const std::vector<std::int32_t>& fields)
+                       const std::vector<std::int32_t>& fields,
+                       const std::vector<LlmcVersion>& versions)
     : file_(path.string()), dtype_(dtype) {
-  std::array<std::int32_t, kLlmcHeaderInts> header{magic, VersionOf(dtype)};
+  std::array<std::int32_t, kLlmcHeaderInts> header{magic, VersionFor(dtype, versions).number};
   std::copy(fields.begin(), fields.end(), header.begin() + 2);
   file_.Write(std::as_bytes(std::span(header)));
 }
@@ -83,15 +124,17 @@ void LlmcWriter::Append(const Tensor& tensor) {
     file_.Write(buffer);
     return;
   }
-  // Converted a value at a time on the host: files are written rarely, and from any device.
-  DispatchFloating("llm.c checkpoint", tensor.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    for (const T value : tensor.ToVector<T>()) {
-      const auto real = static_cast<float>(value);
-      const BFloat16 half(real);
-      file_.Write(dtype_ == DataType::kFloat32 ? std::as_bytes(std::span(&real, 1))
-                                               : std::as_bytes(std::span(&half, 1)));
-    }
+  // Converted on the host: files are written rarely, and from any device.
+  DispatchFloating("llm.c checkpoint", tensor.dtype(), [&](auto source) {
+    using Source = typename decltype(source)::type;
+    DispatchFloating("llm.c checkpoint", dtype_, [&](auto target) {
+      using Target = typename decltype(target)::type;
+      std::vector<Target> converted;
+      converted.reserve(static_cast<std::size_t>(tensor.numel()));
+      for (const Source value : tensor.ToVector<Source>())
+        converted.push_back(static_cast<Target>(static_cast<float>(value)));
+      file_.Write(std::as_bytes(std::span(converted)));
+    });
   });
 }
 

@@ -96,6 +96,11 @@ void CheckSize(const nn::TransformerConfig& config, const checkpoint::Safetensor
       files.path(), config.NumParameters(), config.num_hidden_layers, elements, tensors));
 }
 
+/// The matrix whose rows a mapping counts.
+Tensor RowsOf(const Tensor& parameter) {
+  return parameter.rank() > 2 ? Reshape(parameter, {-1, parameter.size(-1)}) : parameter;
+}
+
 /// The shape of the part of a parameter as the file stores it.
 Dims StoredShape(const WeightPart& part, const Tensor& parameter) {
   Dims shape = parameter.shape();
@@ -104,17 +109,27 @@ Dims StoredShape(const WeightPart& part, const Tensor& parameter) {
   return shape;
 }
 
+std::string Describe(const std::optional<nn::RopeScaling>& scaling) {
+  if (!scaling) return "none";
+  return fmt::format(
+      "llama3 (factor {}, low_freq_factor {}, high_freq_factor {}, "
+      "original_max_position_embeddings {})",
+      scaling->factor, scaling->low_freq_factor, scaling->high_freq_factor,
+      scaling->original_max_position_embeddings);
+}
+
 /// Finds every weight in the folder before anything is written; all faults are listed together.
 class WeightPlan {
  public:
   WeightPlan(const ModelFamily& family, const Model& model,
              const checkpoint::SafetensorsFolder& files) {
+    const NoGrad no_grad;
     const nn::NamedTensors named = model.module->NamedParameters();
     const std::unordered_map<std::string, Tensor> parameters(named.begin(), named.end());
     std::unordered_set<std::string> used;
     std::vector<std::string> missing, misshapen, mistyped, unexpected;
     for (const WeightMapping& mapping : family.WeightMap(model.config)) {
-      const Tensor& parameter = parameters.at(mapping.parameter);
+      const Tensor parameter = RowsOf(parameters.at(mapping.parameter));
       std::int64_t row = 0;
       for (const WeightPart& part : mapping.parts) {
         const std::int64_t rows = part.rows >= 0 ? part.rows : parameter.size(0);
@@ -178,7 +193,8 @@ class WeightPlan {
 }  // namespace
 
 const std::vector<const ModelFamily*>& Families() {
-  static const std::vector<const ModelFamily*> families = {&Gpt2Family()};
+  static const std::vector<const ModelFamily*> families = {&Gpt2Family(), &LlamaFamily(),
+                                                           &Qwen3Family()};
   return families;
 }
 
@@ -224,14 +240,14 @@ std::vector<std::string> Differences(const ModelConfig& a, const ModelConfig& b)
   compare("position_embedding", static_cast<int>(x.position_embedding),
           static_cast<int>(y.position_embedding));
   compare("rope_theta", x.rope_theta, y.rope_theta);
-  compare("rope_scaling", x.rope_scaling.has_value() ? x.rope_scaling->factor : 1.0,
-          y.rope_scaling.has_value() ? y.rope_scaling->factor : 1.0);
+  compare("rope_scaling", Describe(x.rope_scaling), Describe(y.rope_scaling));
   compare("attention_bias", x.attention_bias, y.attention_bias);
   compare("attention_output_bias", x.attention_output_bias, y.attention_output_bias);
   compare("mlp_bias", x.mlp_bias, y.mlp_bias);
   compare("tie_word_embeddings", x.tie_word_embeddings, y.tie_word_embeddings);
   compare("query_key_norm", x.query_key_norm, y.query_key_norm);
   compare("sliding_window", x.sliding_window, y.sliding_window);
+  compare("max_window_layers", x.max_window_layers, y.max_window_layers);
   compare("scale_attention", x.scale_attention, y.scale_attention);
   compare("scale_attention_by_inverse_layer_index", x.scale_attention_by_inverse_layer_index,
           y.scale_attention_by_inverse_layer_index);
@@ -276,7 +292,7 @@ void SaveModel(const Model& model, const fs::path& folder, const SaveModelOption
   const NoGrad no_grad;
   checkpoint::NamedTensors tensors;
   for (const WeightMapping& mapping : family.WeightMap(model.config)) {
-    const Tensor& parameter = parameters.at(mapping.parameter);
+    const Tensor parameter = RowsOf(parameters.at(mapping.parameter));
     std::int64_t row = 0;
     for (const WeightPart& part : mapping.parts) {
       const std::int64_t rows = part.rows >= 0 ? part.rows : parameter.size(0);

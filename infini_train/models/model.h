@@ -16,7 +16,7 @@ namespace infini_train::models {
 
 /// What defines a model besides its weights.
 struct ModelConfig {
-  /// Family as in config.json's model_type: "gpt2".
+  /// Family as in config.json's model_type: "gpt2", "llama", "qwen3".
   std::string family;
   nn::TransformerConfig transformer;
   /// Beginning-of-sequence token; -1 for none.
@@ -41,7 +41,8 @@ struct Preset {
   ModelConfig config;
 };
 
-/// Models that can be trained from scratch by name: gpt2-nano, gpt2 and its sizes, d12 to d48.
+/// Models that can be trained from scratch by name: of each family the published sizes, a "-nano"
+/// that a laptop trains in minutes, and the smallest published size under the program's name.
 INFINI_TRAIN_API const std::vector<Preset>& Presets();
 /// Null when there is none of that name.
 INFINI_TRAIN_API const Preset* FindPreset(std::string_view name);
@@ -72,8 +73,8 @@ struct SaveModelOptions {
 INFINI_TRAIN_API void SaveModel(const Model& model, const std::filesystem::path& folder,
                                 const SaveModelOptions& options = {});
 
-/// Writes an llm.c checkpoint, version 3 (float32) or 5 (bfloat16). GPT-2 only: throws Error for
-/// other families.
+/// Writes an llm.c checkpoint: version 3 (float32) or 5 (bfloat16), for Qwen3 version 4 (float32).
+/// Throws Error that names what the format cannot hold.
 INFINI_TRAIN_API void SaveLlmcCheckpoint(const Model& model, const std::filesystem::path& file,
                                          DataType dtype = DataType::kFloat32);
 

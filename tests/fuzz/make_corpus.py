@@ -183,6 +183,32 @@ def safetensors():
     yield "empty_file", b""
 
 
+def decoder_configs():
+    """What Llama's kin may say of rotary positions and windows."""
+    sizes = {
+        "vocab_size": 21,
+        "max_position_embeddings": 9,
+        "hidden_size": 8,
+        "intermediate_size": 12,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    scaling = {"factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8}
+    fields = {
+        "old": {"rope_theta": 5e5, "rope_scaling": {"type": "llama3", **scaling}},
+        "new": {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **scaling}},
+        "yarn": {"rope_scaling": {"rope_type": "yarn", **scaling}},
+        "nested": {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
+        "list": {"rope_scaling": [scaling]},
+        "windows": {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
+        "layers": {"use_sliding_window": True, "layer_types": ["full_attention", "sliding_attention"]},
+        "huge": {"head_dim": 2**53, "num_key_value_heads": 2**53},
+        "null": {"head_dim": None, "num_key_value_heads": None, "sliding_window": None},
+    }
+    for name, more in fields.items():
+        yield f"decoder_{name}", json.dumps({"model_type": "qwen3", "head_dim": 4, **sizes, **more}).encode()
+
+
 def model_config():
     sizes = {"model_type": "gpt2", "vocab_size": 21, "n_positions": 9, "n_embd": 8, "n_layer": 2, "n_head": 2}
     yield "sizes", json.dumps(sizes).encode()
@@ -205,9 +231,27 @@ def model_config():
     for field in ["vocab_size", "n_embd", "n_head", "n_layer"]:
         for value in [-1, 0, 2**31, 2**53, 2**63 - 1, 2**64 - 1, 10**30, 1.5]:
             yield f"{field}_{value}", json.dumps({**sizes, field: value}).encode()
+    for family in ["llama", "llama_biases", "llama_one_key_head", "qwen3", "qwen3_windows", "mixtral"]:
+        yield family, (TESTS / "golden" / "data" / family / "config.json").read_bytes()
+    yield from decoder_configs()
     yield "deep", b'{"model_type":' + b"[" * 10000
     yield "llmc", (TESTS / "golden" / "data" / "square_projection" / "llmc" / "model.bin").read_bytes()
     yield "llmc_hostile", struct.pack("<256i", 20240326, 3, *[2**31 - 1] * 6, *[0] * 248)
+    # Positions, vocabulary, layers, heads, key heads, width; multiplier, multiple, epsilon, theta.
+    sizes = [9, 3, 1, 2, 1, 8]
+    reals = [0x3F800000, 4, 0x3727C5AC, 0x461C4000]
+    # Embedding, norms, attention, MLP of width 24, last norm, head.
+    values = 24 + 16 + 8 * 16 + 8 * 8 + 3 * 8 * 24 + 8 + 24
+    for name, magic, version, slots, extra, size in [
+        ("llama", 20240803, 3, reals, 0, 4),
+        ("llama_bfloat16", 20240803, 5, [1, 4, 0, 10000], 0, 2),
+        ("qwen3_interleaved", 20240804, 3, [0, *reals[1:]], 8, 4),
+        ("qwen3_half_split", 20240804, 4, [24, *reals[1:]], 8, 4),
+    ]:
+        header = [magic, version, *sizes, *slots]
+        payload = bytes(size * (values + extra))
+        yield f"llmc_{name}", struct.pack("<256i", *header, *[0] * 244) + payload
+        yield f"llmc_{name}_hostile", struct.pack("<256i", magic, version, *[2**31 - 1] * 12, *[0] * 242)
     yield "empty_file", b""
 
 

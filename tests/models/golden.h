@@ -35,8 +35,12 @@ class Golden {
 
 /// The largest difference over the largest magnitude of `expected`; infinite where a value is none.
 inline double RelativeError(const Tensor& found, const Tensor& expected) {
-  const auto values = To(found.Detach(), DataType::kFloat64).ToVector<double>();
-  const auto wanted = To(expected.Detach(), DataType::kFloat64).ToVector<double>();
+  // On the CPU: not every device has float64.
+  const auto doubles = [](const Tensor& tensor) {
+    return To(To(tensor.Detach(), Device()), DataType::kFloat64).ToVector<double>();
+  };
+  const std::vector<double> values = doubles(found);
+  const std::vector<double> wanted = doubles(expected);
   double difference = values.size() == wanted.size() ? 0.0 : INFINITY;
   double magnitude = 0.0;
   for (std::size_t i = 0; i < std::min(values.size(), wanted.size()); ++i) {

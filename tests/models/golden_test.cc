@@ -1,10 +1,11 @@
-// What PyTorch and Transformers compute, for every family that has golden files.
+// What PyTorch and Transformers compute, for every model that has golden files, on every device.
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "infini_train/autograd/backward.h"
@@ -13,6 +14,7 @@
 #include "infini_train/models/model.h"
 #include "infini_train/optim/optimizer.h"
 #include "infini_train/trainer/sampler.h"
+#include "tests/common/device_test.h"
 #include "tests/common/temporary_folder.h"
 #include "tests/models/golden.h"
 
@@ -25,10 +27,13 @@ using infini_train::testing::Golden;
 using infini_train::testing::RelativeError;
 using infini_train::testing::TemporaryFolder;
 
-class ModelGolden : public ::testing::TestWithParam<std::string> {
+class ModelGolden : public DeviceTestWith<std::string> {
  protected:
-  Golden golden_{GetParam()};
-  Model model_ = LoadModel(golden_.folder());
+  Golden golden_{value()};
+  Model model_ = LoadModel(golden_.folder(), {.device = device(), .dtype = DataType::kFloat32});
+
+  /// Token ids of the golden file, on the device.
+  Tensor Ids(const std::string& name) const { return To(golden_.Ids(name), device()); }
 
   /// Mean loss of a batch, with gradients left at the parameters.
   double LossAndGradients(const Tensor& ids, const Tensor& labels, double scale) {
@@ -38,9 +43,8 @@ class ModelGolden : public ::testing::TestWithParam<std::string> {
   }
   double EvaluationLoss() {
     const NoGrad no_grad;
-    const Tensor labels = golden_.Ids("labels");
-    return model_.module
-        ->Loss(golden_.Ids("input_ids"), labels, 1.0 / static_cast<double>(labels.numel()))
+    const Tensor labels = Ids("labels");
+    return model_.module->Loss(Ids("input_ids"), labels, 1.0 / static_cast<double>(labels.numel()))
         .Item();
   }
   double GradientNorm() const {
@@ -61,7 +65,7 @@ ModelGolden::Training ModelGolden::Train(std::optional<DataType> autocast_type) 
   optim::AdamW optimizer(
       optim::DecayMatricesOnly(model_.module->NamedParameters(), settings["weight_decay"]),
       {betas[0], betas[1], settings["eps"]});
-  const Tensor tokens = golden_.Ids("training_tokens");
+  const Tensor tokens = Ids("training_tokens");
   const std::int64_t length = tokens.size(2) - 1;
   const double scale = 1.0 / static_cast<double>(tokens.size(1) * length);
   Training result;
@@ -86,9 +90,17 @@ ModelGolden::Training ModelGolden::Train(std::optional<DataType> autocast_type) 
   return result;
 }
 
+INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE_WITH(ModelGolden,
+                                           ::testing::Values("gpt2", "llama", "llama_biases",
+                                                             "llama_one_key_head", "qwen3",
+                                                             "qwen3_windows"),
+                                           [](const auto& test) {
+                                             return std::get<1>(test.param);
+                                           });
+
 TEST_P(ModelGolden, Logits) {
   const NoGrad no_grad;
-  const Tensor logits = (*model_.module)(golden_.Ids("input_ids"));
+  const Tensor logits = (*model_.module)(Ids("input_ids"));
   EXPECT_EQ(logits.dtype(), DataType::kFloat32);
   EXPECT_EQ(logits.shape(), golden_.Get("logits").shape());
   EXPECT_LE(RelativeError(logits, golden_.Get("logits")), 1e-5);
@@ -96,9 +108,9 @@ TEST_P(ModelGolden, Logits) {
 }
 
 TEST_P(ModelGolden, EveryGradient) {
-  const Tensor labels = golden_.Ids("labels");
+  const Tensor labels = Ids("labels");
   const double loss =
-      LossAndGradients(golden_.Ids("input_ids"), labels, 1.0 / static_cast<double>(labels.numel()));
+      LossAndGradients(Ids("input_ids"), labels, 1.0 / static_cast<double>(labels.numel()));
   EXPECT_LE(RelativeError(loss, golden_.json()["loss"]), 1e-5);
   EXPECT_LE(RelativeError(GradientNorm(), golden_.json()["grad_norm"]), 1e-5);
 
@@ -119,8 +131,8 @@ TEST_P(ModelGolden, EveryGradient) {
 }
 
 TEST_P(ModelGolden, OneMeanOverAllLabelsHoweverTheBatchIsSplit) {
-  const Tensor ids = golden_.Ids("masked_input_ids");
-  const Tensor labels = golden_.Ids("masked_labels");
+  const Tensor ids = Ids("masked_input_ids");
+  const Tensor labels = Ids("masked_labels");
   constexpr double kScale = 1.0 / 16.0;
   for (const std::int64_t rows : {4, 2, 1}) {
     model_.module->ZeroGrad();
@@ -168,7 +180,7 @@ TEST_P(ModelGolden, TwentyTrainingStepsUnderBFloat16Autocast) {
 TEST_P(ModelGolden, LogitsAreBFloat16UnderAutocast) {
   const NoGrad no_grad;
   const Autocast autocast(DataType::kBFloat16);
-  const Tensor logits = (*model_.module)(golden_.Ids("input_ids"));
+  const Tensor logits = (*model_.module)(Ids("input_ids"));
   EXPECT_EQ(logits.dtype(), DataType::kBFloat16);
   EXPECT_LE(RelativeError(logits, golden_.Get("logits")), 5e-2);
 }
@@ -192,14 +204,11 @@ TEST_P(ModelGolden, GreedyGenerationWithACache) {
   tokens.insert(tokens.end(), expected.begin(), expected.end() - 1);
   const NoGrad no_grad;
   const auto count = static_cast<std::int64_t>(tokens.size());
-  const Tensor logits = (*model_.module)(Tensor::FromVector(tokens, {1, count}));
+  const Tensor logits = (*model_.module)(To(Tensor::FromVector(tokens, {1, count}), device()));
   const auto first = static_cast<std::int64_t>(prompt.size()) - 1;
   EXPECT_LE(RelativeError(Slice(Select(logits, 0, 0), 0, first), golden_.Get("generated_logits")),
             1e-5);
 }
-
-INSTANTIATE_TEST_SUITE_P(Families, ModelGolden, ::testing::Values("gpt2"),
-                         [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace infini_train::models

@@ -15,17 +15,36 @@ namespace {
 using infini_train::testing::BytesOf;
 using infini_train::testing::ExpectSameModel;
 using infini_train::testing::SmallConfig;
+using infini_train::testing::SmallDecoderConfig;
 
 TEST(Presets, HaveTheKnownNumbersOfParameters) {
-  const std::pair<const char*, std::int64_t> known[] = {
-      {"gpt2", 124'439'808},      {"d12", 124'439'808},        {"gpt2-medium", 354'823'168},
-      {"d24", 354'823'168},       {"gpt2-large", 774'030'080}, {"d36", 774'030'080},
-      {"gpt2-xl", 1'557'611'200}, {"d48", 1'557'611'200}};
+  const std::pair<const char*, std::int64_t> known[] = {{"gpt2", 124'439'808},
+                                                        {"d12", 124'439'808},
+                                                        {"gpt2-medium", 354'823'168},
+                                                        {"d24", 354'823'168},
+                                                        {"gpt2-large", 774'030'080},
+                                                        {"d36", 774'030'080},
+                                                        {"gpt2-xl", 1'557'611'200},
+                                                        {"d48", 1'557'611'200},
+                                                        {"llama3", 1'235'814'400},
+                                                        {"llama3.2-1b", 1'235'814'400},
+                                                        {"llama3.2-3b", 3'212'749'824},
+                                                        {"llama3-8b", 8'030'261'248},
+                                                        {"llama3.1-8b", 8'030'261'248},
+                                                        {"llama3-70b", 70'553'706'496},
+                                                        {"llama3.1-70b", 70'553'706'496},
+                                                        {"llama3.1-405b", 405'853'388'800},
+                                                        {"qwen3", 596'049'920},
+                                                        {"qwen3-0.6b", 596'049'920},
+                                                        {"qwen3-1.7b", 1'720'574'976},
+                                                        {"qwen3-4b", 4'022'468'096},
+                                                        {"qwen3-8b", 8'190'735'360},
+                                                        {"qwen3-14b", 14'768'307'200},
+                                                        {"qwen3-32b", 32'762'123'264}};
   for (const auto& [name, count] : known) {
     const Preset* preset = FindPreset(name);
     ASSERT_NE(preset, nullptr) << name;
     EXPECT_EQ(preset->config.transformer.NumParameters(), count) << name;
-    EXPECT_EQ(preset->config.eos_token_ids, std::vector<std::int64_t>{50256});
   }
   for (const Preset& preset : Presets()) {
     preset.config.transformer.Validate();
@@ -35,16 +54,26 @@ TEST(Presets, HaveTheKnownNumbersOfParameters) {
   EXPECT_EQ(FindPreset("gpt3"), nullptr);
 }
 
+TEST(Presets, EndTextsAsTheirTokenizersDo) {
+  const std::pair<const char*, std::vector<std::int64_t>> ends[] = {
+      {"gpt2", {50256}},    {"gpt2-nano", {256}},        {"llama3-nano", {256}},
+      {"llama3", {128001}}, {"qwen3", {151645, 151643}}, {"qwen3-nano", {256}}};
+  for (const auto& [name, tokens] : ends)
+    EXPECT_EQ(FindPreset(name)->config.eos_token_ids, tokens) << name;
+}
+
 TEST(Presets, CreateModelsOfThatManyParameters) {
-  const ModelConfig& config = FindPreset("gpt2-nano")->config;
-  const Model model = CreateModel(config, 7);
-  std::int64_t count = 0;
-  for (const Tensor& parameter : model.module->Parameters())
-    count += parameter.numel();
-  EXPECT_EQ(count, config.transformer.NumParameters());
-  ExpectSameModel(CreateModel(config, 7), model);
-  EXPECT_NE(BytesOf(CreateModel(config, 8).module->head_weight()),
-            BytesOf(model.module->head_weight()));
+  for (const char* name : {"gpt2-nano", "llama3-nano", "qwen3-nano"}) {
+    const ModelConfig& config = FindPreset(name)->config;
+    const Model model = CreateModel(config, 7);
+    std::int64_t count = 0;
+    for (const Tensor& parameter : model.module->Parameters())
+      count += parameter.numel();
+    EXPECT_EQ(count, config.transformer.NumParameters()) << name;
+    ExpectSameModel(CreateModel(config, 7), model);
+    EXPECT_NE(BytesOf(CreateModel(config, 8).module->head_weight()),
+              BytesOf(model.module->head_weight()));
+  }
 }
 
 TEST(Differences, NameEachFieldWithBothValues) {
@@ -55,6 +84,26 @@ TEST(Differences, NameEachFieldWithBothValues) {
   b.transformer.tie_word_embeddings = false;
   EXPECT_THAT(Differences(a, b), ::testing::ElementsAre("hidden_size: 8 and 16",
                                                         "tie_word_embeddings: true and false"));
+}
+
+TEST(Differences, NameWhatTellsRotaryPositionsApart) {
+  ModelConfig a = SmallDecoderConfig("llama");
+  a.transformer.rope_scaling = nn::RopeScaling{8, 1, 4, 8192};
+  for (const auto& change : std::vector<void (*)(nn::TransformerConfig&)>{
+           [](auto& t) { t.rope_scaling.reset(); }, [](auto& t) { t.rope_scaling->factor = 32; },
+           [](auto& t) { t.rope_scaling->low_freq_factor = 2; },
+           [](auto& t) { t.rope_scaling->high_freq_factor = 5; },
+           [](auto& t) { t.rope_scaling->original_max_position_embeddings = 64; }}) {
+    ModelConfig b = a;
+    change(b.transformer);
+    EXPECT_THAT(Differences(a, b),
+                ::testing::ElementsAre(::testing::StartsWith("rope_scaling: llama3 (factor 8")));
+  }
+  ModelConfig b = a;
+  b.transformer.rope_theta = 1;
+  b.transformer.sliding_window = 4;
+  b.transformer.max_window_layers = 1;
+  EXPECT_EQ(Differences(a, b).size(), 3u);
 }
 
 }  // namespace

@@ -39,6 +39,25 @@ inline ModelConfig SmallConfig() {
   return config;
 }
 
+/// A "llama" or "qwen3" in which every size differs from the others; no biases.
+inline ModelConfig SmallDecoderConfig(const std::string& family) {
+  ModelConfig config =
+      models::FindPreset(family + (family == "llama" ? "3-nano" : "-nano"))->config;
+  config.bos_token_id = 3;
+  config.eos_token_ids = {3, 5};
+  nn::TransformerConfig& t = config.transformer;
+  t.vocab_size = 21;
+  t.max_position_embeddings = 9;
+  t.hidden_size = 16;
+  t.num_hidden_layers = 3;
+  t.num_attention_heads = 4;
+  t.num_key_value_heads = 2;
+  t.head_dim = 6;
+  t.intermediate_size = 20;
+  t.tie_word_embeddings = false;
+  return config;
+}
+
 /// A model no two of whose values are equal, biases and norms included.
 inline Model SmallModel(const ModelConfig& config = SmallConfig()) {
   Model model = CreateModel(config, 1);

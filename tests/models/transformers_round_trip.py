@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-FAMILIES = ["gpt2"]
+FAMILIES = ["gpt2", "llama", "qwen3"]
 
 
 def run(*command: object) -> None:

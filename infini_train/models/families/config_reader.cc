@@ -26,22 +26,34 @@ bool IsInteger(const nlohmann::json& value) {
 }  // namespace
 
 ConfigReader::ConfigReader(const nlohmann::json& json, std::string where)
-    : json_(json), where_(std::move(where)) {
+    : json_(&json), where_(std::move(where)) {
   if (!json.is_object()) throw Error(fmt::format("{}: expected a JSON object", where_));
 }
 
 const nlohmann::json* ConfigReader::Find(std::initializer_list<const char*> names) const {
   for (const char* name : names) {
-    const auto found = json_.find(name);
-    if (found != json_.end() && !found->is_null()) return &*found;
+    const auto found = json_->find(name);
+    if (found != json_->end() && !found->is_null()) return &*found;
   }
   return nullptr;
 }
 
-std::int64_t ConfigReader::Integer(std::initializer_list<const char*> names) const {
+bool ConfigReader::empty() const {
+  return json_->empty();
+}
+
+bool ConfigReader::Mentions(const char* name) const {
+  return json_->contains(name);
+}
+
+void ConfigReader::Require(std::initializer_list<const char*> names) const {
   if (Find(names) == nullptr) {
     throw Error(fmt::format("{}: field {} is missing", where_, *names.begin()));
   }
+}
+
+std::int64_t ConfigReader::Integer(std::initializer_list<const char*> names) const {
+  Require(names);
   return Integer(names, 0);
 }
 
@@ -51,6 +63,11 @@ std::int64_t ConfigReader::Integer(std::initializer_list<const char*> names,
   if (value == nullptr) return fallback;
   if (!IsInteger(*value)) ThrowWrongType(where_, *names.begin(), "an integer", *value);
   return value->get<std::int64_t>();
+}
+
+double ConfigReader::Real(std::initializer_list<const char*> names) const {
+  Require(names);
+  return Real(names, 0.0);
 }
 
 double ConfigReader::Real(std::initializer_list<const char*> names, double fallback) const {
@@ -74,6 +91,27 @@ std::string ConfigReader::String(const char* name, const std::string& fallback) 
   return value->get<std::string>();
 }
 
+std::vector<std::string> ConfigReader::Strings(const char* name) const {
+  const nlohmann::json* value = Find({name});
+  std::vector<std::string> strings;
+  if (value == nullptr) return strings;
+  const bool is_list = value->is_array();
+  for (std::size_t i = 0; is_list && i < value->size(); ++i) {
+    const nlohmann::json& item = (*value)[i];
+    if (!item.is_string()) ThrowWrongType(where_, name, "a list of strings", *value);
+    strings.push_back(item.get<std::string>());
+  }
+  if (!is_list) ThrowWrongType(where_, name, "a list of strings", *value);
+  return strings;
+}
+
+std::optional<ConfigReader> ConfigReader::Object(const char* name) const {
+  const nlohmann::json* value = Find({name});
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) ThrowWrongType(where_, name, "an object", *value);
+  return ConfigReader(*value, fmt::format("{}: {}", where_, name));
+}
+
 std::vector<std::int64_t> ConfigReader::TokenIds(const char* name) const {
   const nlohmann::json* value = Find({name});
   std::vector<std::int64_t> ids;
@@ -88,7 +126,7 @@ std::vector<std::int64_t> ConfigReader::TokenIds(const char* name) const {
 
 void ConfigReader::ThrowUnsupported(const std::string& name, const std::string& expected) const {
   throw Error(fmt::format("{}: {}: expected {}, found {}: not supported", where_, name, expected,
-                          checkpoint::Describe(json_.at(name))));
+                          checkpoint::Describe(json_->at(name))));
 }
 
 }  // namespace infini_train::models

@@ -16,7 +16,8 @@ namespace infini_train::models {
 struct WeightPart {
   /// Name in the file, without an optional prefix (see ModelFamily::optional_prefix).
   std::string name;
-  /// Rows of the parameter that it holds; -1 for all.
+  /// Rows of the parameter that it holds; -1 for all. A parameter of more than two dimensions
+  /// counts as the matrix of its last one's rows.
   std::int64_t rows = -1;
   /// Whether the file holds the transpose.
   bool transposed = false;
@@ -62,5 +63,7 @@ const ModelFamily& GetFamily(std::string_view name);
 const std::vector<const ModelFamily*>& Families();
 
 const ModelFamily& Gpt2Family();
+const ModelFamily& LlamaFamily();
+const ModelFamily& Qwen3Family();
 
 }  // namespace infini_train::models
