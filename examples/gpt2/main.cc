@@ -1,5 +1,8 @@
 #include "infini_train/trainer/cli.h"
+#include "infini_train/trainer/options.h"
 
 int main(int argc, char** argv) {
-  return infini_train::trainer::ModelMain(argc, argv, "gpt2");
+  infini_train::trainer::TrainOptions options;
+  options.default_model = "gpt2";
+  return infini_train::trainer::ModelMain(argc, argv, options);
 }

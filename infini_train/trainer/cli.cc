@@ -258,12 +258,9 @@ int InfiniTrainMain(int argc, char** argv) {
   });
 }
 
-int ModelMain(int argc, char** argv, const char* default_model) {
-  return Guard(default_model, [&] {
-    TrainOptions options;
-    options.default_model = default_model;
-    return RunTrain(default_model, {argv + 1, argv + argc}, options);
-  });
+int ModelMain(int argc, char** argv, const TrainOptions& defaults) {
+  const char* program = defaults.default_model.c_str();
+  return Guard(program, [&] { return RunTrain(program, {argv + 1, argv + argc}, defaults); });
 }
 
 }  // namespace infini_train::trainer

@@ -133,13 +133,15 @@ TEST_F(TrainCommandTest, AnEmptyTextIsAValue) {
 }
 
 TEST_F(TrainCommandTest, AModelsProgramIsTrainWithItsDefaults) {
-  const Arguments arguments = run_.Arguments();
-  const Result result =
-      Call(arguments, [](int argc, char** argv) { return ModelMain(argc, argv, "gpt2"); });
+  const auto program = [](int argc, char** argv) {
+    TrainOptions options;
+    options.default_model = "gpt2";
+    return ModelMain(argc, argv, options);
+  };
+  const Result result = Call(run_.Arguments(), program);
   EXPECT_EQ(result.status, 0) << result.error;
   EXPECT_THAT(result.out, HasSubstr("step    4/4 | train loss"));
-  const Result wrong =
-      Call({"--no_such_flag"}, [](int argc, char** argv) { return ModelMain(argc, argv, "gpt2"); });
+  const Result wrong = Call({"--no_such_flag"}, program);
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.error, StartsWith("gpt2: unknown flag --no_such_flag"));
 }
