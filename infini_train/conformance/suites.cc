@@ -15,6 +15,7 @@ const std::vector<OpSuite>& OpSuites() {
     AppendFp8Suites(all);
     AppendExpertSuites(all);
     AppendOptimizerSuites(all);
+    AppendDecodeSuites(all);
     std::stable_sort(all.begin(), all.end(),
                      [](const OpSuite& a, const OpSuite& b) { return a.op < b.op; });
     return all;

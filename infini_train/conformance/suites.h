@@ -57,5 +57,6 @@ void AppendSequenceSuites(std::vector<OpSuite>& suites);
 void AppendFp8Suites(std::vector<OpSuite>& suites);
 void AppendExpertSuites(std::vector<OpSuite>& suites);
 void AppendOptimizerSuites(std::vector<OpSuite>& suites);
+void AppendDecodeSuites(std::vector<OpSuite>& suites);
 
 }  // namespace infini_train::conformance

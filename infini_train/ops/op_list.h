@@ -24,7 +24,8 @@
   INFINI_TRAIN_NORM_OPS(OP)      \
   INFINI_TRAIN_SEQUENCE_OPS(OP)  \
   INFINI_TRAIN_EXPERT_OPS(OP)    \
-  INFINI_TRAIN_OPTIMIZER_OPS(OP)
+  INFINI_TRAIN_OPTIMIZER_OPS(OP) \
+  INFINI_TRAIN_DECODE_OPS(OP)
 
 // clang-format off
 
@@ -384,5 +385,28 @@
      "scalars (float64 [2]): lr, gradient factor. momentum_buffers is empty without momentum.",    \
      MutableTensorList params, TensorList grads, MutableTensorList momentum_buffers,               \
      MutableTensorList masters, const Tensor& scalars, const SgdParams& hyper)
+
+// Generation, a token of each of B sequences at a time; bound by reading weights and keys once.
+// Contiguous; one floating dtype, but norm weights may be float32.
+#define INFINI_TRAIN_DECODE_OPS(OP)                                                                \
+  OP(NormGemv,                                                                                     \
+     "out [M, N] = residual [M, N] (optional) + n [M, K] @ weight [N, K]^T + bias [N] (optional), "\
+     "n = RmsNorm of x [M, K] with norm_weight [K] and eps where that is defined, else x. Where "  \
+     "gated, weight is [2 N, K] = [gate | up], bias [2 N], and the product passes through SwiGlu. "\
+     "For few rows.",                                                                              \
+     Tensor& out, const Tensor& x, const Tensor& norm_weight, const Tensor& weight,                \
+     const Tensor& bias, const Tensor& residual, double eps, bool gated)                           \
+  OP(CachedAttention,                                                                              \
+     "The heads of qkv [B, (H + 2 K) D] meet a cache keys, values [B, K, S, D] that holds "        \
+     "lengths[b] (int32 [B]) positions. Queries and keys are rotated as by Rotary by the angles "  \
+     "cos, sin [P, D/2] (stat) of position lengths[b], where these are defined, and before that "  \
+     "normalised as by RmsNorm with query_norm, key_norm [D] and norm_eps, where those are. Keys " \
+     "and values are written to the cache at that position, and out [B, H D] = Attention of the "  \
+     "queries over positions up to it, with the scale and window of params. lengths stay. A "      \
+     "length that is negative or has no place in cache or angles is an Error where the device can "\
+     "tell at once; elsewhere nothing is written to the cache and out is NaN.",                    \
+     Tensor& out, Tensor& keys, Tensor& values, const Tensor& qkv, const Tensor& lengths,          \
+     const Tensor& cos, const Tensor& sin, const Tensor& query_norm, const Tensor& key_norm,       \
+     double norm_eps, const AttentionParams& params)
 
 // clang-format on
