@@ -12,7 +12,8 @@ namespace {
 // Rows of logits held at once, and bytes of them. A product of fewer rows leaves a part of a large
 // chip idle, and every chunk reads and writes all sums of the weight's gradient.
 constexpr std::int64_t kMaxRowsPerChunk = 16384;
-constexpr std::int64_t kMaxBytesPerChunk = std::int64_t{1} << 31;
+// For 8192 rows and a vocabulary of 128256 two chunks hold a gigabyte less than one.
+constexpr std::int64_t kMaxBytesPerChunk = std::int64_t{1700} << 20;
 // Chunks of whole tiles of a product, and rows of logits that begin where it reads them at its
 // best, whatever the vocabulary's size.
 constexpr std::int64_t kRowsMultiple = 128;
