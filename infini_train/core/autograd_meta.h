@@ -25,6 +25,10 @@ struct AutogradMeta {
   std::uint64_t grad_fn_version = 0;
   /// Whether the tensor is a view of another tensor that takes part in autograd.
   bool is_view = false;
+  /// Makes the values again from what grad_fn keeps, where that is cheap; empty where it is not.
+  std::function<Tensor()> recompute;
+  /// Storage version that `recompute` gives.
+  std::uint64_t recompute_version = 0;
   /// The leaf's accumulator node, shared by all its uses while any graph holds it.
   std::weak_ptr<autograd::Node> grad_accumulator;
   /// Called with a gradient on its way into the tensor; a defined result replaces it.

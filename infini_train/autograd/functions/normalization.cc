@@ -7,6 +7,7 @@
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/functions/helpers.h"
 #include "infini_train/autograd/node.h"
+#include "infini_train/autograd/selective_recompute.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
 
@@ -80,9 +81,9 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
   std::pair<Tensor, Tensor> result{adds ? raw::Reshape(sum, x.shape()) : x.Detach(),
                                    raw::Reshape(out, x.shape())};
   if (!ShouldRecord({&x, &residual, &weight, &bias})) return result;
-  auto backward = [is_layer, with_sum, saved_rows = SavedTensor(sum),
-                   saved_scale = SavedTensor(scale), saved_mean = SavedTensor(mean),
-                   saved_rstd = SavedTensor(rstd),
+  const SavedTensor saved_sum(sum);
+  auto backward = [is_layer, with_sum, saved_rows = saved_sum, saved_scale = SavedTensor(scale),
+                   saved_mean = SavedTensor(mean), saved_rstd = SavedTensor(rstd),
                    inputs = NormInputs(x, weight, bias)](BackwardContext& context) {
     const Tensor rows = saved_rows.Unpack();
     const Tensor scale = saved_scale.Unpack();
@@ -125,6 +126,23 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
            std::move(backward));
   } else {
     Record(name, {&result.second}, {&x, &residual, &weight, &bias}, std::move(backward));
+  }
+  if (SelectiveRecompute::Enabled()) {
+    autograd::SetRecompute(result.second,
+                           [is_layer, saved_sum, saved_scale = SavedTensor(scale),
+                            saved_bias = SavedTensor(detail::NormParameter(bias, x.dtype())), eps] {
+                             const Tensor rows = saved_sum.Unpack();
+                             Tensor out = Tensor::EmptyLike(rows);
+                             Tensor rstd = RowStatistic(rows);
+                             if (is_layer) {
+                               Tensor mean = RowStatistic(rows);
+                               Call<op::LayerNorm>(out, mean, rstd, rows, saved_scale.Unpack(),
+                                                   saved_bias.Unpack(), eps);
+                             } else {
+                               Call<op::RmsNorm>(out, rstd, rows, saved_scale.Unpack(), eps);
+                             }
+                             return out;
+                           });
   }
   return result;
 }
