@@ -92,6 +92,7 @@ class INFINI_TRAIN_API RmsNorm : public Norm {
   RmsNorm(std::int64_t hidden_size, double eps, TensorOptions options = {});
 
   const Tensor& weight() const { return weight_; }
+  double eps() const { return eps_; }
 
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;

@@ -15,6 +15,7 @@
 #include "infini_train/autograd/backward.h"
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
+#include "infini_train/autograd/selective_recompute.h"
 #include "infini_train/core/error.h"
 #include "infini_train/nn/key_value_cache.h"
 #include "infini_train/nn/mixture_of_experts.h"
@@ -300,7 +301,9 @@ ResidualStream Transformer::RunBlocks(Tensor x, const ForwardContext& context) {
     return stream;
   };
   using Method = ActivationCheckpointing::Method;
-  if (checkpointing_.method == Method::kNone || !autograd::GradEnabled()) {
+  const SelectiveRecompute selective(checkpointing_.method == Method::kSelective);
+  if (checkpointing_.method == Method::kNone || checkpointing_.method == Method::kSelective ||
+      !autograd::GradEnabled()) {
     return run(std::move(x), 0, blocks_.size(), context.routers);
   }
   const bool uniform = checkpointing_.method == Method::kUniform;
@@ -445,6 +448,7 @@ Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& contex
   if (pass.cache != nullptr) pass.position_offset = pass.cache->length();
   CheckPositions(ids, pass);
   PrepareFp8();
+  if (CanDecode(ids, pass)) return Unsqueeze((*ln_f_)(Decode(ids, pass), pass), 1);
   const std::int64_t tokens = ids.size(1);
   if (rotary_) {
     // What a captured graph may come to need: it cannot grow the table.
@@ -462,6 +466,15 @@ Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& contex
 }
 
 Tensor Transformer::Forward(const Tensor& ids, const ForwardContext& context) {
+  if (CanDecode(ids, context)) {
+    CheckPositions(ids, {.cache = context.cache, .position_offset = context.cache->length()});
+    const auto& norm = dynamic_cast<const RmsNorm&>(*ln_f_);
+    const Tensor x = Decode(ids, context);
+    Tensor logits = Tensor::Empty({x.size(0), head_weight().size(0)}, x.dtype(), x.device());
+    Call<op::NormGemv>(logits, x, norm.weight(), head_weight(), Tensor(), Tensor(), norm.eps(),
+                       /*gated=*/false);
+    return Unsqueeze(logits, 1);
+  }
   return infini_train::Linear(HiddenStates(ids, context), head_weight());
 }
 

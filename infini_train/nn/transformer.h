@@ -28,6 +28,14 @@ class INFINI_TRAIN_API CausalSelfAttention : public Module {
   const Linear& output_projection() const { return *c_proj_; }
   void set_attention_dropout(double p) { config_.attention_dropout = p; }
 
+  /// Whether Decode computes with weights of `dtype` what the layer computes with a cache: nobody
+  /// watches or changes its parts.
+  bool CanDecode(DataType dtype) const;
+  /// x + the layer of norm(x) for a new position of each sequence, x [B, C], by the ops of
+  /// generation; cos and sin [P, D/2] for all positions, or undefined.
+  Tensor Decode(const Tensor& x, const RmsNorm& norm, KeyValueCache& cache, const Tensor& cos,
+                const Tensor& sin) const;
+
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
 
@@ -52,6 +60,10 @@ class INFINI_TRAIN_API Mlp : public FeedForward {
   Mlp(const TransformerConfig& config, TensorOptions options);
 
   const Tensor& output_weight() const override { return c_proj_->weight(); }
+
+  /// As CausalSelfAttention's.
+  bool CanDecode(DataType dtype) const;
+  Tensor Decode(const Tensor& x, const RmsNorm& norm) const;
 
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
@@ -82,6 +94,10 @@ class INFINI_TRAIN_API TransformerBlock : public Module {
   /// Forward of the stream's sum, with sums and norms in one pass.
   ResidualStream Continue(const ResidualStream& stream, const ForwardContext& context);
 
+  /// As CausalSelfAttention's, for the block.
+  bool CanDecode(DataType dtype) const;
+  Tensor Decode(const Tensor& x, KeyValueCache& cache, const Tensor& cos, const Tensor& sin) const;
+
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
 
@@ -96,8 +112,9 @@ class INFINI_TRAIN_API TransformerBlock : public Module {
 struct ActivationCheckpointing {
   enum class Method : std::uint8_t {
     kNone,
-    kUniform,  ///< every group of `num_layers` layers is one checkpoint
-    kBlock,    ///< the first `num_layers` layers, each on its own
+    kUniform,    ///< every group of `num_layers` layers is one checkpoint
+    kBlock,      ///< the first `num_layers` layers, each on its own
+    kSelective,  ///< in every layer, what a pass over memory makes again (SelectiveRecompute)
   };
   Method method = Method::kNone;
   std::int64_t num_layers = 1;
@@ -133,6 +150,11 @@ class INFINI_TRAIN_API Transformer : public Module {
   Tensor Loss(const Tensor& ids, const Tensor& targets, double scale,
               const ForwardContext& context = {});
 
+  /// Whether ids [B, 1] with this context's cache are computed by the ops of generation, with no
+  /// work of the host that depends on the position: without gradients, for models of rotary
+  /// positions, RMSNorm and SwiGLU whose layers nobody watches.
+  bool CanDecode(const Tensor& ids, const ForwardContext& context) const;
+
   /// Sets every dropout probability (embedding, attention, residual) to p. Throws Error unless
   /// 0 <= p < 1.
   void SetDropout(double p);
@@ -163,6 +185,8 @@ class INFINI_TRAIN_API Transformer : public Module {
   /// Whether Loss adds the load-balancing loss.
   bool BalancesExperts() const;
   void CheckPositions(const Tensor& ids, const ForwardContext& context) const;
+  /// Runs the blocks on ids [B, 1] and counts the position: the stream [B, C].
+  Tensor Decode(const Tensor& ids, const ForwardContext& context);
   /// Embeddings of the learned positions of `tokens` tokens, [T, C].
   Tensor LearnedPositions(std::int64_t tokens, const ForwardContext& context);
   ResidualStream RunBlocks(Tensor x, const ForwardContext& context);

@@ -155,7 +155,8 @@ TEST_P(TransformerTest, ActivationCheckpointingChangesNoGradient) {
          {ActivationCheckpointing{Method::kUniform, 1},
           ActivationCheckpointing{Method::kUniform, 2},
           ActivationCheckpointing{Method::kUniform, 9}, ActivationCheckpointing{Method::kBlock, 1},
-          ActivationCheckpointing{Method::kBlock, 9}}) {
+          ActivationCheckpointing{Method::kBlock, 9},
+          ActivationCheckpointing{Method::kSelective, 1}}) {
       const std::vector<Tensor> actual = Gradients(*model, checkpointing);
       for (std::size_t i = 0; i < expected.size(); ++i)
         test::ExpectSameBits(actual[i], expected[i]);

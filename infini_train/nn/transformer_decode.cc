@@ -1,0 +1,115 @@
+// The transformer's way for generation, a position of each sequence at a time: five ops a block.
+
+#include <algorithm>
+#include <utility>
+
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/nn/key_value_cache.h"
+#include "infini_train/nn/transformer.h"
+#include "infini_train/ops/dispatch.h"
+
+namespace infini_train::nn {
+namespace {
+
+/// Whether the layer is nothing but its weight, in `dtype`, and bias.
+bool IsPlain(const Linear& linear, DataType dtype) {
+  return !linear.HasForwardHooks() && linear.children().empty() && !linear.active_fp8_state() &&
+         linear.weight().dtype() == dtype;
+}
+
+/// Null unless it is one whose weight the ops take beside data of `dtype`.
+const RmsNorm* PlainRmsNorm(const Norm& norm, DataType dtype) {
+  const auto* rms = dynamic_cast<const RmsNorm*>(&norm);
+  if (rms == nullptr || rms->HasForwardHooks()) return nullptr;
+  const DataType found = rms->weight().dtype();
+  const bool fits = found == dtype || (found == DataType::kFloat32 && dtype != DataType::kFloat64);
+  return fits ? rms : nullptr;
+}
+
+/// residual + linear(norm(x)), through SwiGlu where gated; norm and residual are optional.
+Tensor Gemv(const Tensor& x, const RmsNorm* norm, const Linear& linear, const Tensor& residual,
+            bool gated = false) {
+  const std::int64_t outputs = linear.weight().size(0) / (gated ? 2 : 1);
+  Tensor out = Tensor::Empty({x.size(0), outputs}, x.dtype(), x.device());
+  Call<op::NormGemv>(out, x, norm != nullptr ? norm->weight() : Tensor(), linear.weight(),
+                     linear.bias(), residual, norm != nullptr ? norm->eps() : 0.0, gated);
+  return out;
+}
+
+}  // namespace
+
+bool CausalSelfAttention::CanDecode(DataType dtype) const {
+  const bool watched =
+      HasForwardHooks() || resid_dropout_->HasForwardHooks() ||
+      (training() && (config_.attention_dropout > 0 || config_.residual_dropout > 0));
+  const bool norms_fit = !q_norm_ || (PlainRmsNorm(*q_norm_, dtype) != nullptr &&
+                                      PlainRmsNorm(*k_norm_, dtype) != nullptr &&
+                                      config_.position_embedding == PositionEmbedding::kRotary);
+  return !watched && norms_fit && IsPlain(*c_attn_, dtype) && IsPlain(*c_proj_, dtype);
+}
+
+Tensor CausalSelfAttention::Decode(const Tensor& x, const RmsNorm& norm, KeyValueCache& cache,
+                                   const Tensor& cos, const Tensor& sin) const {
+  const Tensor qkv = Gemv(x, &norm, *c_attn_, {});
+  auto& [keys, values] =
+      cache.Buffers(layer_index_, {x.size(0), config_.num_key_value_heads, 1, config_.head_dim},
+                    x.dtype(), x.device());
+  Tensor out = Tensor::Empty({x.size(0), config_.num_attention_heads * config_.head_dim}, x.dtype(),
+                             x.device());
+  Call<op::CachedAttention>(out, keys, values, qkv, cache.device_lengths(), cos, sin,
+                            q_norm_ ? q_norm_->weight() : Tensor(),
+                            k_norm_ ? k_norm_->weight() : Tensor(), config_.norm_eps, Params());
+  return Gemv(out, nullptr, *c_proj_, x);
+}
+
+bool Mlp::CanDecode(DataType dtype) const {
+  return activation_ == Activation::kSwiGlu && !HasForwardHooks() && !dropout_->HasForwardHooks() &&
+         IsPlain(*c_fc_, dtype) && IsPlain(*c_proj_, dtype);
+}
+
+Tensor Mlp::Decode(const Tensor& x, const RmsNorm& norm) const {
+  return Gemv(Gemv(x, &norm, *c_fc_, {}, /*gated=*/true), nullptr, *c_proj_, x);
+}
+
+bool TransformerBlock::CanDecode(DataType dtype) const {
+  const auto* mlp = dynamic_cast<const Mlp*>(mlp_.get());
+  return !HasForwardHooks() && PlainRmsNorm(*ln_1_, dtype) != nullptr &&
+         PlainRmsNorm(*ln_2_, dtype) != nullptr && mlp != nullptr && mlp->CanDecode(dtype) &&
+         attn_->CanDecode(dtype);
+}
+
+Tensor TransformerBlock::Decode(const Tensor& x, KeyValueCache& cache, const Tensor& cos,
+                                const Tensor& sin) const {
+  const Tensor middle = attn_->Decode(x, dynamic_cast<const RmsNorm&>(*ln_1_), cache, cos, sin);
+  return dynamic_cast<const Mlp&>(*mlp_).Decode(middle, dynamic_cast<const RmsNorm&>(*ln_2_));
+}
+
+bool Transformer::CanDecode(const Tensor& ids, const ForwardContext& context) const {
+  if (context.cache == nullptr || ids.rank() != 2 || ids.size(1) != 1 ||
+      context.samples.defined() || autograd::GradEnabled()) {
+    return false;
+  }
+  const DataType dtype = wte_->weight().dtype();
+  const std::optional<DataType> autocast = autocast::ComputeDataType();
+  // Dropout of the residual stream is the same in all layers.
+  const bool drops = training() && (config_.embedding_dropout > 0 || config_.residual_dropout > 0);
+  return (!autocast || *autocast == dtype) && !drops && rotary_ && !wte_->HasForwardHooks() &&
+         !drop_->HasForwardHooks() && PlainRmsNorm(*ln_f_, dtype) != nullptr &&
+         (!lm_head_ || IsPlain(*lm_head_, dtype)) &&
+         std::all_of(blocks_.begin(), blocks_.end(),
+                     [dtype](const auto& block) { return block->CanDecode(dtype); });
+}
+
+Tensor Transformer::Decode(const Tensor& ids, const ForwardContext& context) {
+  KeyValueCache& cache = *context.cache;
+  const auto [cos, sin] =
+      rotary_->Rows(0, std::min(cache.capacity(), config_.max_position_embeddings));
+  Tensor x = Squeeze((*wte_)(ids, context), 1);
+  for (const auto& block : blocks_)
+    x = block->Decode(x, cache, cos, sin);
+  cache.Advance(1);
+  return x;
+}
+
+}  // namespace infini_train::nn

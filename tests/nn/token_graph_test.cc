@@ -1,0 +1,140 @@
+#include "infini_train/nn/token_graph.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/error.h"
+#include "tests/common/device_test.h"
+#include "tests/core/child_process.h"
+#include "tests/nn/tiny_transformers.h"
+
+namespace infini_train::nn {
+namespace {
+
+using test::ExpectClose;
+using test::ExpectSameBits;
+using test::ToDoubles;
+
+class TokenGraphTest : public DeviceTestWith<TransformerConfig> {
+ protected:
+  static std::unique_ptr<Transformer> Make(TransformerConfig config,
+                                           DataType dtype = DataType::kFloat32) {
+    config.initializer_range = 0.2;
+    auto model = std::make_unique<Transformer>(config, TensorOptions{device(), dtype});
+    Generator generator(1);
+    model->InitializeParameters(generator);
+    model->Train(false);
+    return model;
+  }
+
+  static Tensor Ids(std::int64_t batch, std::int64_t tokens) {
+    Generator generator(99);
+    return RandomInt({batch, tokens}, 0, 31, DataType::kInt64, device(), &generator);
+  }
+
+  /// The prompt but for its last token is in the cache.
+  static void Begin(Transformer& model, KeyValueCache& cache, const Tensor& prompt) {
+    model.HiddenStates(Contiguous(Slice(prompt, 1, 0, prompt.size(1) - 1)), {.cache = &cache});
+  }
+};
+
+INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE_WITH(TokenGraphTest,
+                                           ::testing::Values(TinyGpt2(), TinyQwen3(),
+                                                             TinyMixtral()),
+                                           [](const auto& info) { return NameOfKind(info.index); });
+
+TEST_P(TokenGraphTest, GivesWhatTheWholeSequenceGives) {
+  const NoGrad no_grad;
+  auto model = Make(value());
+  for (const std::int64_t batch : {1, 3}) {
+    Tensor sequence = Ids(batch, 4);
+    KeyValueCache cache(value().num_hidden_layers, 12);
+    Begin(*model, cache, sequence);
+    TokenGraph steps(*model, cache, Contiguous(Slice(sequence, 1, 3)));
+    for (std::int64_t length = 4; length <= 12; ++length) {
+      SCOPED_TRACE(::testing::Message() << batch << " sequences of " << length);
+      steps.Step();
+      EXPECT_EQ(cache.length(), length);
+      const Tensor whole = Select((*model)(sequence), 1, length - 1);
+      ExpectClose(steps.logits(), ToDoubles(whole), {.operations = 256, .scale = 4});
+      const Tensor next = ArgMax(whole, 1, true);
+      test::ExpectEqual(steps.tokens(), ToDoubles(next));
+      sequence = Concat({sequence, next}, 1);
+    }
+    EXPECT_ERROR(steps.Step(), "expected at most 12 positions");
+    const bool decodes = model->CanDecode(Ids(batch, 1), {.cache = &cache});
+    EXPECT_EQ(decodes, value().position_embedding == PositionEmbedding::kRotary &&
+                           value().num_local_experts == 0);
+    EXPECT_EQ(steps.captured(), decodes && DeviceGraph::IsSupported(device()));
+  }
+}
+
+// What is written to tokens() comes next, in replays too.
+TEST_P(TokenGraphTest, GoesOnWithGivenTokens) {
+  const NoGrad no_grad;
+  auto model = Make(value());
+  const Tensor ids = Ids(2, 9);
+  KeyValueCache cache(value().num_hidden_layers, 9);
+  Begin(*model, cache, Contiguous(Slice(ids, 1, 0, 3)));
+  TokenGraph steps(*model, cache, Contiguous(Slice(ids, 1, 2, 3)));
+  const Tensor whole = (*model)(ids);
+  for (std::int64_t i = 2; i < 9; ++i) {
+    CopyInPlace(steps.tokens(), Slice(ids, 1, i, i + 1));
+    steps.Step();
+    ExpectClose(steps.logits(), ToDoubles(Select(whole, 1, i)), {.operations = 256, .scale = 4});
+  }
+}
+
+// A replay goes on where the cache was cut.
+TEST_P(TokenGraphTest, FollowsTheCache) {
+  const NoGrad no_grad;
+  auto model = Make(value());
+  const Tensor ids = Ids(1, 5);
+  KeyValueCache cache(value().num_hidden_layers, 10);
+  Begin(*model, cache, ids);
+  TokenGraph steps(*model, cache, Contiguous(Slice(ids, 1, 4)));
+  std::vector<Tensor> logits;
+  for (int i = 0; i < 6; ++i) {
+    steps.Step();
+    logits.push_back(Clone(steps.logits()));
+  }
+  cache.Truncate(4);
+  CopyInPlace(steps.tokens(), Slice(ids, 1, 4));
+  for (int i = 0; i < 6; ++i) {
+    steps.Step();
+    ExpectSameBits(steps.logits(), logits[static_cast<std::size_t>(i)]);
+  }
+}
+
+TEST_P(TokenGraphTest, HalfPrecisionAndHooks) {
+  const NoGrad no_grad;
+  auto model = Make(value(), DataType::kBFloat16);
+  const Tensor ids = Ids(1, 3);
+  KeyValueCache cache(value().num_hidden_layers, 8), watched_cache(value().num_hidden_layers, 8);
+  Begin(*model, cache, ids);
+  Begin(*model, watched_cache, ids);
+  const Tensor last = Contiguous(Slice(ids, 1, 2));
+  TokenGraph steps(*model, cache, last);
+  steps.Step();
+  int calls = 0;
+  for (const auto& [name, module] : model->NamedModules()) {
+    module->RegisterForwardHook([&](Module&, const Tensor&, const Tensor&) {
+      ++calls;
+      return Tensor();
+    });
+  }
+  EXPECT_FALSE(model->CanDecode(last, {.cache = &watched_cache}));
+  TokenGraph watched(*model, watched_cache, last);
+  watched.Step();
+  EXPECT_GT(calls, 0);
+  ExpectClose(steps.logits(), ToDoubles(watched.logits()),
+              {.operations = 4, .scale = 4, .compute = DataType::kBFloat16});
+}
+
+}  // namespace
+}  // namespace infini_train::nn
