@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -35,6 +36,11 @@ constexpr int kProfiledSteps = 3;
 constexpr double kGradClip = 1.0;
 constexpr double kLearningRate = 1e-4;
 
+using Recompute = nn::ActivationCheckpointing::Method;
+const std::map<std::string, Recompute> kRecompute = {{"none", Recompute::kNone},
+                                                     {"block", Recompute::kUniform},
+                                                     {"selective", Recompute::kSelective}};
+
 struct Options {
   std::string model = "gpt2";
   std::string device = "cpu";
@@ -44,6 +50,7 @@ struct Options {
   std::int64_t batch_size = 4;
   std::int64_t sequence_length = 64;
   std::string graph = "auto";
+  std::string recompute = "none";
   std::string profile;
   int steps = 20;
   int threads = 0;
@@ -117,6 +124,7 @@ void Run(const Options& o) {
   const std::int64_t rss_before_model = StatusBytes("VmHWM");
   const models::Model model =
       models::CreateModel(config, 0, {device, ParseDataType(o.param_dtype)});
+  model.module->set_activation_checkpointing({kRecompute.at(o.recompute), 1});
   optim::AdamW optimizer(optim::DecayMatricesOnly(model.module->NamedParameters(), 0.1),
                          {0.9, 0.95, 1e-8});
   trainer::StepRunner runner(model, optimizer,
@@ -185,6 +193,9 @@ int main(int argc, char** argv) {
   app.add_option("--batch_size", options.batch_size)->check(CLI::PositiveNumber);
   app.add_option("--sequence_length", options.sequence_length)->check(CLI::PositiveNumber);
   app.add_option("--graph", options.graph, "auto, on or off: whether the step is captured");
+  app.add_option("--recompute", options.recompute,
+                 "none, block or selective: what backward makes again")
+      ->check(CLI::IsMember(infini_train::kRecompute));
   app.add_option("--profile", options.profile,
                  "folder for the profile of three more steps, which run uncaptured");
   app.add_option("--steps", options.steps)->check(CLI::PositiveNumber);
