@@ -24,6 +24,8 @@ now or earlier:
                  llama_long  the same, 2 x 8192
                  qwen3    Qwen3 0.6B, 8 x 1024, bfloat16, beside torch.compile
                BENCH_STEPS (30), BENCH_ROUNDS (2), BENCH_FLAGS for our program, PYTHON with PyTorch
+  decode       generation with LLaMA 3.2 1B in bfloat16, token by token, beside the bandwidth of memory:
+               at least 0.8 of what reading the weights allows; DECODE_FLAGS
   profile      the time of each op in a step of GPT-2 124M, 64 x 1024, bfloat16; PROFILE_FLAGS
   soak         10,000 steps of a small model in bfloat16: no growth of memory, no NaN, and resumed
                in the middle the same in every bit; SOAK_STEPS, SOAK_FLAGS for the program
@@ -41,7 +43,7 @@ bring Debian's packages unpacked (apt-get download, dpkg -x) and name the folder
 USAGE
 }
 
-all_parts=(build tests conformance training determinism bench profile soak devices sanitizer infini_rt)
+all_parts=(build tests conformance training determinism bench decode profile soak devices sanitizer infini_rt)
 # The least ratio to PyTorch that passes, and the largest ratio of peak memory.
 declare -A bench_cases=(
   [bf16_64]=64x1024:bfloat16:compile:1.15
@@ -99,7 +101,7 @@ run_build() {
   logged configure cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-native}" \
     -DINFINITRAIN_BUILD_BENCHMARKS=ON || return
   logged build cmake --build --preset cuda --parallel "$jobs" \
-    --target infini-train tests_cuda benchmark_train_step -- -k 0 && return
+    --target infini-train tests_cuda benchmark_train_step benchmark_decode -- -k 0 && return
   grep -E -m 40 'error|FAILED' "$output/build.log"
   return 1
 }
@@ -186,6 +188,14 @@ run_bench() {
   "$python" benchmarks/compare.py build/cuda/benchmarks/train_step --device cuda --cases "${cases[@]}" \
     --steps "${BENCH_STEPS:-30}" --rounds "${BENCH_ROUNDS:-2}" --timeout 300 --train_step_flags="${BENCH_FLAGS:-}" \
     --markdown "$output/bench.md" --json "$output/bench.json"
+}
+
+run_decode() {
+  local flags
+  read -ra flags <<<"${DECODE_FLAGS:-}"
+  logged decode build/cuda/benchmarks/decode --device cuda --model llama3.2-1b "${flags[@]}" || return
+  tail -n 1 "$output/decode.log" | tee "$output/decode.json"
+  "$python" -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["of_the_bound"] < 0.8)' "$output/decode.json"
 }
 
 run_profile() {
