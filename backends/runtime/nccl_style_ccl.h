@@ -8,14 +8,15 @@
 #include <mutex>
 #include <string>
 
+#include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/error.h"
 #include "infini_train/parallel/ccl.h"
 
-/// The framework's collectives over a library with NCCL's functions. `Api` names them: types Comm,
-/// Id, Result, Type, Op and Stream; Type and Op for the framework's (TypeOf, OpOf); functions with
-/// NCCL's names behind the prefix; kSuccess, kName; and MaxAllReduceBytes(), the most that one
-/// all-reduce may move (0: any).
+/// The framework's collectives over a library with NCCL's functions. `Api` names them
+/// (nccl_style_api.inc does for NCCL's names behind a prefix): types Comm, Id, Result and Stream;
+/// the library's types and reductions for the framework's (TypeOf, OpOf); functions; kSuccess,
+/// kName; and MaxAllReduceBytes(), the most that one all-reduce may move (0: any).
 namespace infini_train::backend {
 
 template <typename Api>
@@ -129,7 +130,9 @@ class NcclStyleCcl : public parallel::Ccl {
 
  protected:
   std::unique_ptr<parallel::Communicator> MakeCommunicator(const parallel::UniqueId& id, int rank,
-                                                           int size, Device) override {
+                                                           int size, Device device) override {
+    // The library asks its runtime for the current device, which is another until it is used.
+    GetDeviceGuardImpl(device.type()).SynchronizeDevice();
     typename Api::Id native;
     std::memcpy(&native, id.data(), sizeof(native));
     typename Api::Comm comm = nullptr;

@@ -17,14 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-GEMM, RUNTIME, MCCL = "src/kernels/mcblas_gemm.cc", "src/runtime/maca_runtime.cc", "src/ccl/mccl.cc"
+GEMM, RUNTIME, MCCL = "src/kernels/mcblas_gemm.cc", "src/runtime/maca_runtime.cc", "../runtime/nccl_style_api.inc"
 POLICY, LANES = "src/runtime/device_guard.cc", "../simt/native/lanes.h"
+BINDING = "infini/rt/metax/runtime.h"  # that InfiniRT generates, below the build's folder
 
 
 @dataclass
 class Mutation:
     name: str
-    file: str  # below the provider's folder
+    file: str  # below the provider's folder, or BINDING
     before: str
     after: str
     test: str  # a filter of the checks below
@@ -86,18 +87,27 @@ MUTATIONS = [
         "Memory.Pool*",
     ),
     Mutation(
+        "stream_flag_by_cudas_number",
+        BINDING,
+        "native |= INFINI_RT_NATIVE(StreamNonBlocking);",
+        "native |= kStreamNonBlocking;",
+        "Streams.*",
+    ),
+    Mutation(
         "policy_after_the_runtime",
         POLICY,
         "MacaDeviceGuard() { GetPolicy(); }",
         "MacaDeviceGuard() { DeviceCount(); GetPolicy(); }",
         "Policy.*",
     ),
-    Mutation("reductions_exchanged", MCCL, "return mcclMin", "return mcclMax", "Ccl.*"),
-    Mutation("type_of_bfloat16_in_collectives", MCCL, "return mcclBfloat16", "return mcclFloat16", "Ccl.*"),
+    Mutation("reductions_exchanged", MCCL, "return CCL_NATIVE(Min)", "return CCL_NATIVE(Max)", "Ccl.*"),
+    Mutation(
+        "type_of_bfloat16_in_collectives", MCCL, "return CCL_NATIVE(Bfloat16)", "return CCL_NATIVE(Float16)", "Ccl.*"
+    ),
     Mutation(
         "collective_with_exchanged_arguments",
         MCCL,
-        "&mcclBroadcast",
+        "&CCL_NATIVE(Broadcast)",
         "+[](const void* s, void* r, size_t n, mcclDataType_t t, int root, mcclComm_t c, mcStream_t st) "
         "{ return mcclBroadcast(s, r, n, t, 1 - root, c, st); }",
         "Ccl.*",
@@ -115,7 +125,7 @@ MUTATIONS = [
 ]
 
 # The file that a mutation of a header is compiled with.
-COMPILED = {LANES: "../simt/kernels/softmax/softmax.cc"}
+COMPILED = {LANES: "../simt/kernels/softmax/softmax.cc", BINDING: POLICY, MCCL: "src/ccl/mccl.cc"}
 
 
 SKIPPED = "skipped"
@@ -163,15 +173,18 @@ class Bench:
     def run(self, mutation):
         folder = self.work / (mutation.name if mutation.before else f"plain_{mutation.test.split('.')[0]}")
         folder.mkdir(parents=True, exist_ok=True)
-        original = (self.provider / mutation.file).resolve()
+        original, root = (self.provider / mutation.file).resolve(), self.source
+        if mutation.file == BINDING:
+            original = next(self.build.glob(f"**/generated/include/{BINDING}"))
+            root = original.parents[BINDING.count("/")]
         text = original.read_text()
         if mutation.before:
             if text.count(mutation.before) != 1:
                 return f"{mutation.name}: '{mutation.before}' is in {mutation.file} {text.count(mutation.before)} times"
             text = text.replace(mutation.before, mutation.after)
         compiled = (self.provider / COMPILED.get(mutation.file, mutation.file)).resolve()
-        if mutation.file.endswith(".h"):
-            copy = folder / original.relative_to(self.source)
+        if mutation.file in COMPILED:
+            copy = folder / original.relative_to(root)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(text)
             file = compiled
