@@ -10,8 +10,9 @@ Usage: backends/maca/scripts/check.sh [--body sim|cuda | --sdk DIR] [--cmake OPT
 Builds over a stand-in SDK (--body, by default sim) or over the SDK in DIR, in build/maca_<body>. Parts, the
 first two if none is named; those behind the first need what it made, now or earlier:
   build        the stand-in, infini-train and the tests labelled maca, JOBS at a time
-  tests        the tests labelled maca, TEST_JOBS at a time; options behind -- go to ctest (-R REGEX runs
-               those whose names match)
+  tests        the tests labelled maca, TEST_JOBS at a time (by default one for each processor, and 4 on a
+               GPU, where launches that block wait for those of the others); options behind -- go to ctest
+               (-R REGEX runs those whose names match)
   conformance  every op against float64 on the CPU
   training     20 steps of GPT-2 124M in float32, with and without sums in float64, and in bfloat16, whose
                losses must be those of PROGRAM
@@ -67,8 +68,11 @@ run_build() {
 }
 
 run_tests() {
+  local jobs
+  jobs=$(nproc)
+  [[ $body == sim ]] || jobs=4
   OMP_WAIT_POLICY=passive ctest --test-dir "$build" --output-on-failure --no-tests=error \
-    --parallel "${TEST_JOBS:-$(nproc)}" --label-regex '^maca$' "${ctest_options[@]}"
+    --parallel "${TEST_JOBS:-$jobs}" --label-regex '^maca$' "${ctest_options[@]}"
 }
 
 run_conformance() {

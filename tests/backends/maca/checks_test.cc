@@ -6,10 +6,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <functional>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "infini_train/core/device/device_guard.h"
@@ -17,6 +15,7 @@
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/dispatch.h"
 #include "infini_train/parallel/ccl.h"
+#include "infini_train/parallel/thread_ranks.h"
 #include "infini_train_maca/backend.h"
 
 namespace infini_train {
@@ -125,6 +124,17 @@ TEST(Memory, PoolTellsItsPeaks) {
   Guard().Free(first);
 }
 
+TEST(Streams, AreMadeAndUsed) {
+  const StreamHandle stream = Guard().CreateStream(0);
+  Tensor x = Tensor::Empty({3}, DataType::kFloat32, kMaca);
+  {
+    const StreamGuard current(kMaca, stream);
+    Call<op::Fill>(x, Scalar(2.0));
+    EXPECT_EQ(x.ToVector<float>(), (std::vector<float>{2, 2, 2}));
+  }
+  Guard().DestroyStream(stream);
+}
+
 TEST(Policy, IsThereBeforeTheRuntimeStarts) {
   ::unsetenv("MACA_LAUNCH_BLOCKING");
   Tensor large = Tensor::Empty({1 << 22}, DataType::kFloat32, kMaca);
@@ -158,27 +168,12 @@ TEST(Kernel, GroupsOfLanesSumAlone) {
     ASSERT_NEAR(got[i], wanted[i], 1e-6) << i;
 }
 
-/// Runs two ranks of a group, each with a device of its own.
-void AsRanks(const std::function<void(parallel::Communicator&)>& body) {
-  parallel::Ccl& ccl = parallel::GetCcl(DeviceType::kPrivateUse1);
-  const parallel::UniqueId id = ccl.CreateUniqueId();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      const Device device(DeviceType::kPrivateUse1, rank);
-      const DeviceGuard current(device);
-      const auto communicator = ccl.CreateCommunicator(id, rank, 2, device);
-      body(*communicator);
-    });
-  }
-  for (std::thread& thread : threads)
-    thread.join();
-}
-
 TEST(Ccl, ReducesAndBroadcasts) {
   ::setenv("INFINI_RT_CPU_DEVICES", "2", /*overwrite=*/0);  // of the stand-in over the emulator
   if (Guard().DeviceCount() < 2) GTEST_SKIP() << "two ranks need as many devices";
-  AsRanks([](parallel::Communicator& communicator) {
+  const std::vector<Device> devices = {kMaca, Device(DeviceType::kPrivateUse1, 1)};
+  parallel::RunThreadRanks(devices, [](parallel::ParallelContext& context) {
+    parallel::Communicator& communicator = *context.world();
     const auto rank = static_cast<float>(communicator.rank());
     const auto tensor = [&](DataType dtype) {
       Tensor host = Tensor::Empty({3}, dtype);

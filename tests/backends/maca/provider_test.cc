@@ -1,3 +1,4 @@
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -214,24 +215,59 @@ TEST(MacaThreadsDeathTest, WithoutThemTheRaceIsThere) {
   });
 }
 
+/// On the device.
+template <typename T>
+Tensor Upload(const std::vector<T>& values, const Dims& shape, DataType dtype) {
+  const Tensor result = Tensor::Empty(shape, dtype, kMaca);
+  result.CopyFromHost(values.data(), result.nbytes());
+  return result;
+}
+
+/// Products of a row of numbers, and of its transpose where `k_grouped`, with ones: 2^24 + 1 - 2^24
+/// in float32 sums is 0, or 1 where the order is lucky; in float64 it is 1.
+template <typename Op>
 float ProductWithCancellation() {
-  // 2^24 + 1 - 2^24 in float32 sums is 0, or 1 where the order is lucky; in float64 it is 1.
   constexpr int kDepth = 64;
   std::vector<float> row(kDepth, 0.0f), ones(kDepth, 1.0f);
   row[0] = 16777216.0f;
   row[1] = 1.0f;
   row[kDepth - 1] = -16777216.0f;
-  const Tensor a = Tensor::Empty({1, kDepth}, DataType::kFloat32, kMaca);
-  const Tensor b = Tensor::Empty({kDepth, 1}, DataType::kFloat32, kMaca);
-  a.CopyFromHost(row.data(), a.nbytes());
-  b.CopyFromHost(ones.data(), b.nbytes());
-  Tensor out = Tensor::Empty({1, 1}, DataType::kFloat32, kMaca);
-  Call<op::Gemm>(out, a, b, Tensor(), false);
+  constexpr auto kType = DataType::kFloat32;
+  const Tensor a = Upload(row, {1, kDepth}, kType);
+  const Tensor b = Upload(ones, {kDepth, 1}, kType);
+  Tensor out = Tensor::Empty({1, 1}, kType, kMaca);
+  if constexpr (std::is_same_v<Op, op::Gemm>) {
+    Call<op::Gemm>(out, a, b, Tensor(), false);
+  } else if constexpr (std::is_same_v<Op, op::GroupedGemm>) {
+    const Tensor counts = Upload<std::int64_t>({1}, {1}, DataType::kInt64);
+    Call<op::GroupedGemm>(out, a, Upload(ones, {1, kDepth, 1}, kType), counts, false);
+  } else {
+    const Tensor counts = Upload<std::int64_t>({kDepth}, {1}, DataType::kInt64);
+    Tensor matrices = Tensor::Empty({1, 1, 1}, kType, kMaca);
+    Call<op::KGroupedGemm>(matrices, a, b, counts, false);
+    return static_cast<float>(matrices.ToVector<float>()[0]);
+  }
   return static_cast<float>(out.Item());
 }
 
 TEST(MacaGemmDeathTest, SumsInFloat64WhereAskedTo) {
-  With({{"INFINI_MACA_GEMM_FP64_ACCUM", "1"}}, [] { EXPECT_EQ(ProductWithCancellation(), 1.0f); });
+  With({{"INFINI_MACA_GEMM_FP64_ACCUM", "1"}}, [] {
+    EXPECT_EQ(ProductWithCancellation<op::Gemm>(), 1.0f);
+    EXPECT_EQ(ProductWithCancellation<op::GroupedGemm>(), 1.0f);
+    EXPECT_EQ(ProductWithCancellation<op::KGroupedGemm>(), 1.0f);
+  });
+}
+
+TEST(MacaLaunchDeathTest, IsNotBlamedForAnOlderError) {
+  With({}, [] {
+    Tensor x = Tensor::Empty({3}, DataType::kFloat32, kMaca);
+    // Somebody frees what the SDK never gave, and does not ask what came of it.
+    const auto free = reinterpret_cast<int (*)(void*)>(dlsym(RTLD_DEFAULT, "mcFree"));
+    ASSERT_NE(free, nullptr);
+    EXPECT_NE(free(&x), 0);
+    Call<op::Fill>(x, Scalar(2.0));
+    EXPECT_EQ(x.ToVector<float>(), (std::vector<float>{2, 2, 2}));
+  });
 }
 
 TEST(MacaCcl, IsMcclOrSaysWhatIsMissing) {

@@ -157,6 +157,7 @@ void Launch(const Context& context, const Geometry& geometry, void (*kernel)(P..
   if (detail::IsEmpty(geometry)) return;
   const detail::LaunchDevice device(context);
   const dim3 block(static_cast<unsigned>(geometry.block));
+  static_cast<void>(mcGetLastError());  // The launch is not blamed for an older one.
   kernel<<<detail::GridOf(geometry), block, geometry.dynamic_shared_bytes, context.stream>>>(
       static_cast<std::remove_const_t<P>>(std::forward<A>(arguments))...);
   detail::CheckLaunch(mcGetLastError(), context.op);

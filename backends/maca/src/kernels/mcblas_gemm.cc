@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "backends/simt/kernels/gemm/gemm_layout.h"
+#include "backends/simt/kernels/gemm/grouped_gemm.h"
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/error.h"
@@ -144,6 +145,26 @@ void GemmRowSums(const Context&, Tensor& out, Tensor& row_sums, const Tensor& a,
   ComposeGemmRowSums(out, row_sums, a, b, accumulate);
 }
 
+// Groups of rows are multiplied by the portable kernel.
+
+void GroupedGemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b,
+                 const Tensor& counts, bool accumulate) {
+  if (SumsInFloat64(a.dtype())) {
+    GroupedGemmInFloat64(out, a, b, counts, accumulate);
+  } else {
+    PortableGroupedGemm(context, out, a, b, counts, accumulate);
+  }
+}
+
+void KGroupedGemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b,
+                  const Tensor& counts, bool accumulate) {
+  if (SumsInFloat64(a.dtype())) {
+    KGroupedGemmInFloat64(out, a, b, counts, accumulate);
+  } else {
+    PortableKGroupedGemm(context, out, a, b, counts, accumulate);
+  }
+}
+
 std::string McblasVersion() {
   int version = 0;
   Check(mcblasGetVersion(HandleOf(Device(DeviceType::kPrivateUse1, 0)), &version),
@@ -157,6 +178,8 @@ SIMT_REGISTER_KERNEL(Gemm, &Gemm);
 SIMT_REGISTER_KERNEL(GemmGelu, &GemmGelu);
 SIMT_REGISTER_KERNEL(GemmGeluBackward, &GemmGeluBackward);
 SIMT_REGISTER_KERNEL(GemmRowSums, &GemmRowSums);
+SIMT_REGISTER_KERNEL(GroupedGemm, &GroupedGemm);
+SIMT_REGISTER_KERNEL(KGroupedGemm, &KGroupedGemm);
 
 REGISTER_KERNEL_LIBRARY(kPrivateUse1, Gemm, &McblasVersion);
 REGISTER_KERNEL_LIBRARY(kPrivateUse1, GemmGelu, &McblasVersion);

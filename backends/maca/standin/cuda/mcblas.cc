@@ -93,7 +93,8 @@ bool Take(mcblasGemmAlgo_t algo, cublasGemmAlgo_t* native) {
 mcblasStatus_t mcblasCreate(mcblasHandle_t* handle) {
   int device = 0;
   if (mcGetDevice(&device) != mcSuccess) return MCBLAS_STATUS_NOT_INITIALIZED;
-  return Give(cublasCreate(reinterpret_cast<cublasHandle_t*>(handle)));
+  const mcblasStatus_t status = Give(cublasCreate(reinterpret_cast<cublasHandle_t*>(handle)));
+  return status == MCBLAS_STATUS_SUCCESS ? mcblasSetMathMode(*handle, MCBLAS_DEFAULT_MATH) : status;
 }
 
 mcblasStatus_t mcblasDestroy(mcblasHandle_t handle) {
@@ -110,7 +111,9 @@ mcblasStatus_t mcblasGetVersion(mcblasHandle_t handle, int* version) {
 
 mcblasStatus_t mcblasSetMathMode(mcblasHandle_t handle, mcblasMath_t mode) {
   if (mode != MCBLAS_DEFAULT_MATH) return MCBLAS_STATUS_INVALID_VALUE;
-  return Give(cublasSetMathMode(Native(handle), CUBLAS_DEFAULT_MATH));
+  // cuBLAS would add parts of a long sum in the result's type.
+  constexpr int kMode = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+  return Give(cublasSetMathMode(Native(handle), static_cast<cublasMath_t>(kMode)));
 }
 
 mcblasStatus_t mcblasSetPointerMode(mcblasHandle_t handle, mcblasPointerMode_t mode) {
