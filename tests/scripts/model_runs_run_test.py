@@ -367,11 +367,12 @@ class RealProgramsTest(RunnerTest):
             self.skipTest("no programs were named")
         super().setUp()
         small = {"args": {"batch_size": 8}}
+        ranks = {"args": {"batch_size": 1}}
         resume = {"args": {"load": "${checkpoints}/no_resume/checkpoint_step_000002"}}
         # The other cases that load something would load what is not saved any more.
         others = dict.fromkeys(["ckpt_bfloat16_resume", "ckpt_3d_ddp_tp_pp_resume"])
         short = {
-            "basic": {"cases": {"2": small}},
+            "basic": {"cases": {"2": small, "2_bfloat16": small, "3": ranks, "3_bfloat16": ranks}},
             "checkpoint": {
                 "args": {"num_iteration": 4, "save_interval": 2},
                 "cases": {"ckpt_resume": resume, **others},
@@ -407,6 +408,13 @@ class RealProgramsTest(RunnerTest):
         options = ["--device", "cpu", "--set", "steps=3", *only]
         output = self.expect(0, "4 passed, 0 failed, 0 pending", options=[*self.options, *options])
         self.assertIn("as basic/gpt2_2, at most", output)
+
+    def test_eight_ranks_that_are_threads_have_the_losses_of_one(self):
+        only = ["--only", "basic/2", "basic/3", "basic/2_bfloat16", "basic/3_bfloat16"]
+        options = ["--device", "cpu", "--set", "steps=3", *only]
+        output = self.expect(0, "4 passed, 0 failed, 0 pending", options=[*self.options, *options])
+        self.assertRegex(output, r"basic/gpt2_3: passed in .* as basic/gpt2_2, at most")
+        self.assertRegex(output, r"basic/gpt2_3_bfloat16: passed in .* as basic/gpt2_2_bfloat16, at most")
 
     def test_a_resumed_run_repeats_the_whole_one(self):
         only = ["--only", "checkpoint/ckpt_no_resume", "checkpoint/ckpt_resume"]
