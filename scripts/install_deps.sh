@@ -27,7 +27,10 @@ build_packages=(
   libpcre2-dev            # splitting text before tokenization
   libboost-context-dev    # fibers of the emulated accelerator
 )
-test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
+test_packages=(
+  libgtest-dev libgmock-dev libbenchmark-dev
+  ccache                  # builds of several presets compile once what they share
+)
 lint_packages=(clang-format-14 clang-tidy-16 iwyu python3-venv)
 clang_packages=(clang-16 libclang-rt-16-dev libomp-16-dev)
 

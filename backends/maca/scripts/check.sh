@@ -19,6 +19,7 @@ first two if none is named; those behind the first need what it made, now or ear
   speed        steps of GPT-2 124M in bfloat16 without the workarounds, beside PROGRAM's in turn: SPEED_CASES
                ("64x1024:0.6", a list of BATCHxSEQUENCE[:LEAST-RATIO]), SPEED_ROUNDS (2), SPEED_STEPS (30)
   profile      the time of each op in such a step, and in PROGRAM's
+  embedding    a project that has all of it as a part of itself is built and run: as much work as `build`
 PROGRAM is infini-train of another provider, AGAINST_DEVICE (cuda) the device that it trains on. DIR is a folder
 for logs and results (<build>/check). An NVIDIA GPU and no network: see scripts/gpu_check.sh.
 END
@@ -29,7 +30,7 @@ fail() {
 }
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
-all_parts=(build tests conformance training speed profile)
+all_parts=(build tests conformance training speed profile embedding)
 body=sim sdk="" against="" output="" options=() parts=() ctest_options=()
 while (($#)); do
   case "$1" in
@@ -52,18 +53,27 @@ build=build/maca_$body
 output=$(realpath -m -- "${output:-$build/check}")
 infini_train=$build/bin/infini-train
 steps=${SPEED_STEPS:-30}
+standin=""
+if [[ -z $sdk ]]; then
+  standin=1 sdk=$PWD/build/maca_standin_$body
+fi
 mkdir -p "$output"
 
-run_build() {
-  if [[ -z $sdk ]]; then
-    sdk=$PWD/build/maca_standin_$body
-    backends/maca/standin/build.sh --body "$body" --output "$sdk"
+# configure OPTION...: calls CMake with the SDK and with the options of the command line.
+configure() {
+  local of_standin=()
+  if [[ -n $standin ]]; then
     # The stand-in's compiler uses ccache by itself.
     unset CMAKE_CXX_COMPILER_LAUNCHER
     # Over CUDA there is no MCCL without NCCL.
-    [[ -e $sdk/lib/libmccl.so ]] || options+=(-DINFINITRAIN_MACA_WITH_MCCL=OFF)
+    [[ -e $sdk/lib/libmccl.so ]] || of_standin=(-DINFINITRAIN_MACA_WITH_MCCL=OFF)
   fi
-  cmake --preset maca -B "$build" -DMACA_PATH="$sdk" --log-level=WARNING "${options[@]}"
+  cmake "$@" -DMACA_PATH="$sdk" --log-level=WARNING "${of_standin[@]}" "${options[@]}"
+}
+
+run_build() {
+  [[ -z $standin ]] || backends/maca/standin/build.sh --body "$body" --output "$sdk"
+  configure --preset maca -B "$build"
   cmake --build "$build" ${JOBS:+--parallel "$JOBS"} --target infini-train tests_maca
 }
 
@@ -156,6 +166,12 @@ run_profile() {
   [[ -z $against ]] && return
   train profile_theirs "$against" "${AGAINST_DEVICE:-cuda}" "${options[@]}" --profile "$output/profile_theirs" || return
   head -n 40 "$output/profile_theirs/profile.txt"
+}
+
+run_embedding() {
+  configure -S tests/backends/maca/embedding -B "$build/embedding" -G Ninja -DCMAKE_BUILD_TYPE=Release -DREPOSITORY="$PWD"
+  cmake --build "$build/embedding" ${JOBS:+--parallel "$JOBS"} --target program
+  "$build/embedding/program"
 }
 
 failed=()
