@@ -12,8 +12,8 @@ foreach(source IN LISTS sources)
     set(name "${prefix}.${suite}")
     add_test("${name}" "${program}" "--gtest_filter=${kind}/${suite}.*")
     set_tests_properties("${name}" PROPERTIES LABELS "${labels}" ENVIRONMENT "${environment}")
-    if(suite STREQUAL "RuntimeAllocatorTest")
-      # Compares with the driver's figures of the whole device, which other tests change.
+    if(suite MATCHES "^Runtime(Allocator|MappedMemory)Test$")
+      # Compare with the driver's figures of the whole device, which other tests change.
       set_tests_properties("${name}" PROPERTIES RUN_SERIAL TRUE)
     endif()
     if(skips)
