@@ -10,66 +10,96 @@
 namespace infini_train::simt {
 namespace {
 
-constexpr int kVector = kMaxVectorWidth<float>;
-constexpr int kStep = kScoresGroup * kVector;
+constexpr int kVector = kScoresVector;
 
-// From scores to weights that are not yet divided by their sum.
 template <typename S>
-SIMT_KERNEL void WeightsKernel(S* weights, float* factors, HeadRows<float> lse, const float* scores,
-                               ScoresChunk chunk, AttentionShape shape) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const QueryBlock& block = chunk.block;
-  const auto scale = static_cast<float>(shape.scale * std::numbers::log2e);
-  const std::int64_t lane = GroupLane<kScoresGroup>() * kVector;
-  const std::int64_t rows = chunk.count * block.rows;
-  for (std::int64_t row = GlobalThreadIndex() / kScoresGroup; row < rows;
-       row += GlobalThreadCount() / kScoresGroup) {
-    const ScoresChunk::Query query = chunk.At(shape, row);
-    const HeadRange keys = shape.VisibleKeys(query.t);
-    const HeadRange visible{keys.begin - block.first_key, keys.end - block.first_key};
-    const float* from = scores + row * block.pitch;
-    S* to = weights + row * block.pitch;
+struct WeightsArguments {
+  S* weights;      ///< out: not yet divided by their sum
+  float* factors;  ///< out: what their sum divides by
+  HeadRows<float> lse;
+  const float* scores;
+  ScoresChunk chunk;
+  AttentionShape shape;
+};
 
+// Scores from column x of a row on, -infinity where the query does not see the key.
+SIMT_DEVICE inline Vec<float, kVector> ScaledScores(const float* row, int x,
+                                                    const VisibleColumns& visible, float scale) {
+  Vec<float, kVector> values = {};
+  if (x < visible.end) values = Load<kVector>(row + x);
+  SIMT_UNROLL
+  for (int i = 0; i < kVector; ++i)
+    values[i] = visible.Has(x + i) ? values[i] * scale : -std::numeric_limits<float>::infinity();
+  return values;
+}
+
+SIMT_DEVICE inline float Largest(float max, const Vec<float, kVector>& values) {
+  SIMT_UNROLL
+  for (int i = 0; i < kVector; ++i)
+    max = Max(max, values[i]);
+  return max;
+}
+
+// Writes the weights of scores and gives their sum, before dropout.
+template <typename S>
+SIMT_DEVICE inline float PutWeights(const WeightsArguments<S>& args, S* row,
+                                    const ScoresChunk::Query& query, int x,
+                                    const Vec<float, kVector>& scores, float shift) {
+  float kept[kVector] = {1, 1, 1, 1};
+  if (args.shape.dropout.enabled()) DropoutFactors(args.shape, args.chunk.block, query, x, kept);
+  float sum = 0;
+  Vec<S, kVector> weights;
+  SIMT_UNROLL
+  for (int i = 0; i < kVector; ++i) {
+    const float weight = FastExp2(scores[i] - shift);
+    sum += weight;
+    weights[i] = FromCompute<S>(weight * kept[i]);
+  }
+  Store(row + x, weights);
+  return sum;
+}
+
+template <typename S>
+SIMT_KERNEL void WeightsKernel(WeightsArguments<S> args) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr int kHeld = 8;  // vectors that a lane reads once: rows of 1024
+  const QueryBlock& block = args.chunk.block;
+  const int pitch = static_cast<int>(block.pitch);
+  const int lane = GroupLane<kScoresGroup>() * kVector;
+  const auto scale = static_cast<float>(args.shape.scale * std::numbers::log2e);
+  const int rows = static_cast<int>(args.chunk.count * block.rows);
+  for (auto row = static_cast<int>(GlobalThreadIndex() / kScoresGroup); row < rows;
+       row += static_cast<int>(GlobalThreadCount() / kScoresGroup)) {
+    const ScoresChunk::Query query = args.chunk.At(args.shape, row);
+    const VisibleColumns visible(args.shape, block, query.t);
+    const float* from = args.scores + row * block.pitch;
+    S* to = args.weights + row * block.pitch;
+
+    Vec<float, kVector> held[kHeld];
+    SIMT_UNROLL
+    for (int p = 0; p < kHeld; ++p)
+      held[p] = ScaledScores(from, p * kScoresStep + lane, visible, scale);
     float max = -kInfinity;
-    for (std::int64_t x = lane; x < visible.end; x += kStep) {
-      const Vec<float, kVector> values = Load<kVector>(from + x);
-      SIMT_UNROLL
-      for (int i = 0; i < kVector; ++i) {
-        if (x + i >= visible.begin && x + i < visible.end) max = Max(max, values[i] * scale);
-      }
-    }
+    SIMT_UNROLL
+    for (int p = 0; p < kHeld; ++p)
+      max = Largest(max, held[p]);
+    for (int x = kHeld * kScoresStep + lane; x < visible.end; x += kScoresStep)
+      max = Largest(max, ScaledScores(from, x, visible, scale));
     max = ReduceGroup<kScoresGroup>(max, MaxOp());
     const float shift = max == -kInfinity ? 0.0f : max;
 
     float sum = 0;
-    for (std::int64_t x = lane; x < block.pitch; x += kStep) {
-      Vec<S, kVector> results;
-      if (x < visible.end) {
-        const Vec<float, kVector> values = Load<kVector>(from + x);
-        float kept[kVector] = {1, 1, 1, 1};
-        if (shape.dropout.enabled()) {
-          const std::int64_t head = query.b * shape.heads + query.h;
-          shape.dropout.Factors((head * shape.queries + query.t) * shape.keys + block.first_key + x,
-                                kept);
-        }
-        SIMT_UNROLL
-        for (int i = 0; i < kVector; ++i) {
-          const bool seen = x + i >= visible.begin && x + i < visible.end;
-          const float weight = seen ? FastExp2(values[i] * scale - shift) : 0.0f;
-          sum += weight;
-          results[i] = FromCompute<S>(weight * kept[i]);
-        }
-      } else {
-        SIMT_UNROLL
-        for (int i = 0; i < kVector; ++i)
-          results[i] = FromCompute<S>(0.0f);
-      }
-      Store(to + x, results);
+    SIMT_UNROLL
+    for (int p = 0; p < kHeld; ++p) {
+      const int x = p * kScoresStep + lane;
+      if (x < pitch) sum += PutWeights(args, to, query, x, held[p], shift);
     }
+    for (int x = kHeld * kScoresStep + lane; x < pitch; x += kScoresStep)
+      sum += PutWeights(args, to, query, x, ScaledScores(from, x, visible, scale), shift);
     sum = ReduceGroup<kScoresGroup>(sum, SumOp());
     if (lane == 0) {
-      Store(factors + row, sum == 0 ? 0.0f : 1 / sum);
-      Store(lse.At(query.b, query.h, query.t), max * std::numbers::ln2_v<float> + Log(sum));
+      Store(args.factors + row, sum == 0 ? 0.0f : 1 / sum);
+      Store(args.lse.At(query.b, query.h, query.t), max * std::numbers::ln2_v<float> + Log(sum));
     }
   }
 }
@@ -79,10 +109,10 @@ template <typename S>
 SIMT_KERNEL void OutKernel(HeadRows<S> out, const float* sums, const float* factors,
                            ScoresChunk all, AttentionShape shape, bool vector) {
   const std::int64_t rows = all.count * all.block.rows;
-  const std::int64_t pieces = (shape.head_size + kVector - 1) / kVector;
+  const auto pieces = static_cast<int>((shape.head_size + kVector - 1) / kVector);
   for (std::int64_t i = GlobalThreadIndex(); i < rows * pieces; i += GlobalThreadCount()) {
-    const std::int64_t row = i / pieces;
-    const std::int64_t x = i % pieces * kVector;
+    const auto row = static_cast<int>(i / pieces);
+    const int x = static_cast<int>(i % pieces) * kVector;
     const ScoresChunk::Query query = all.At(shape, row);
     const float factor = Load(factors + row);
     const float* from = sums + row * shape.head_size + x;
@@ -122,9 +152,10 @@ void Forward(const Context& context, Tensor& out, Tensor& lse, const Tensor& q, 
       const Tensor weights = ScoresOf(chunk, q.dtype(), context.device);
       Multiply(scores, RowsOf(queries, chunk, 0, block.rows),
                Transposed(RowsOf(keys, chunk, block.first_key, block.keys)));
-      Launch(context, ScoresGeometry(chunk), WeightsKernel<S>, weights.data<S>(),
-             RowsOf(factors, chunk, 0, block.rows).template data<float>(), HeadRows<float>(lse),
-             scores.data<float>(), chunk, shape);
+      Launch(context, ScoresGeometry(chunk), WeightsKernel<S>,
+             WeightsArguments<S>{weights.data<S>(),
+                                 RowsOf(factors, chunk, 0, block.rows).template data<float>(),
+                                 HeadRows<float>(lse), scores.data<float>(), chunk, shape});
       Multiply(RowsOf(sums, chunk, 0, block.rows), weights,
                RowsOf(values, chunk, block.first_key, block.keys));
     });

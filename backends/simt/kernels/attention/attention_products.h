@@ -58,16 +58,29 @@ struct ScoresChunk {
   std::int64_t first, count;
   QueryBlock block;
 
-  /// Where a row of the chunk's matrices belongs.
+  /// Where a row of the chunk's matrices belongs. Rows fit an int, whose divisions are quick.
   struct Query {
     std::int64_t b, h, t;
   };
-  SIMT_DEVICE Query At(const AttentionShape& shape, std::int64_t row) const {
-    const std::int64_t head = first + row / block.rows;
-    const std::int64_t r = row % block.rows;
-    return {head / shape.kv_heads, head % shape.kv_heads * shape.group + r / block.count,
-            block.first + r % block.count};
+  SIMT_DEVICE Query At(const AttentionShape& shape, int row) const {
+    const int head = static_cast<int>(first) + row / static_cast<int>(block.rows);
+    const int r = row % static_cast<int>(block.rows);
+    const int kv_heads = static_cast<int>(shape.kv_heads);
+    const int count = static_cast<int>(block.count);
+    return {head / kv_heads, head % kv_heads * shape.group + r / count, block.first + r % count};
   }
+};
+
+/// The columns of a row of scores whose keys its query sees.
+struct VisibleColumns {
+  SIMT_DEVICE VisibleColumns(const AttentionShape& shape, const QueryBlock& block, std::int64_t t) {
+    const HeadRange keys = shape.VisibleKeys(t);
+    begin = static_cast<int>(keys.begin - block.first_key);
+    end = static_cast<int>(keys.end - block.first_key);
+  }
+  SIMT_DEVICE bool Has(int x) const { return x >= begin && x < end; }
+
+  int begin, end;
 };
 
 /// Calls `body(block)` for all blocks of queries.
@@ -149,8 +162,19 @@ inline void Multiply(Tensor out, const Tensor& a, const Tensor& b, bool accumula
   Call<op::Gemm>(out, a, b, Tensor(), accumulate);
 }
 
-/// A group of lanes for each row of a chunk's matrices.
+/// A group of lanes for each row of a chunk's matrices, and a vector for each lane in a step.
 inline constexpr int kScoresGroup = 32;
+inline constexpr int kScoresVector = kMaxVectorWidth<float>;
+inline constexpr int kScoresStep = kScoresGroup * kScoresVector;
+
+/// The factors that dropout gives the weights of a query from column x on.
+SIMT_DEVICE inline void DropoutFactors(const AttentionShape& shape, const QueryBlock& block,
+                                       const ScoresChunk::Query& query, int x,
+                                       float (&factors)[kScoresVector]) {
+  const std::int64_t row = (query.b * shape.heads + query.h) * shape.queries + query.t;
+  shape.dropout.Factors(row * shape.keys + block.first_key + x, factors);
+}
+
 inline Geometry ScoresGeometry(const ScoresChunk& chunk) {
   return Linear(chunk.count * chunk.block.rows * kScoresGroup);
 }

@@ -21,48 +21,58 @@ struct Arguments {
   AttentionShape shape;
 };
 
+constexpr int kVector = kScoresVector;
+
+// What a lane holds of a row.
+struct Scores {
+  Vec<float, kVector> scores, grad_weights;
+};
+
 template <typename S>
 SIMT_KERNEL void GradScoresKernel(Arguments<S> args) {
-  constexpr int kVector = kMaxVectorWidth<float>;
+  constexpr int kAtOnce = 4;
   const AttentionShape& shape = args.shape;
   const QueryBlock& block = args.chunk.block;
+  const int pitch = static_cast<int>(block.pitch);
   const auto scale = static_cast<float>(shape.scale);
   const auto scale_log2 = static_cast<float>(shape.scale * std::numbers::log2e);
-  const std::int64_t rows = args.chunk.count * block.rows;
-  for (std::int64_t row = GlobalThreadIndex() / kScoresGroup; row < rows;
-       row += GlobalThreadCount() / kScoresGroup) {
+  const int rows = static_cast<int>(args.chunk.count * block.rows);
+  for (auto row = static_cast<int>(GlobalThreadIndex() / kScoresGroup); row < rows;
+       row += static_cast<int>(GlobalThreadCount() / kScoresGroup)) {
     const ScoresChunk::Query query = args.chunk.At(shape, row);
-    const HeadRange keys = shape.VisibleKeys(query.t);
-    const HeadRange visible{keys.begin - block.first_key, keys.end - block.first_key};
+    const VisibleColumns visible(shape, block, query.t);
     const float lse = Load(args.lse.At(query.b, query.h, query.t)) * std::numbers::log2e_v<float>;
     const float delta = Load(args.delta.At(query.b, query.h, query.t));
     const std::int64_t begin = row * block.pitch;
-    for (std::int64_t x = GroupLane<kScoresGroup>() * kVector; x < block.pitch;
-         x += kScoresGroup * kVector) {
-      Vec<S, kVector> weights;
-      Vec<S, kVector> grads;
+    for (int first = GroupLane<kScoresGroup>() * kVector; first < pitch;
+         first += kAtOnce * kScoresStep) {
+      Scores held[kAtOnce] = {};
       SIMT_UNROLL
-      for (int i = 0; i < kVector; ++i)
-        weights[i] = grads[i] = FromCompute<S>(0.0f);
-      if (x < visible.end) {
-        const Vec<float, kVector> scores = Load<kVector>(args.scores + begin + x);
-        const Vec<float, kVector> grad_weights = Load<kVector>(args.grad_weights + begin + x);
+      for (int p = 0; p < kAtOnce; ++p) {
+        const int x = first + p * kScoresStep;
+        if (x >= visible.end) continue;
+        held[p].scores = Load<kVector>(args.scores + begin + x);
+        held[p].grad_weights = Load<kVector>(args.grad_weights + begin + x);
+      }
+      SIMT_UNROLL
+      for (int p = 0; p < kAtOnce; ++p) {
+        const int x = first + p * kScoresStep;
+        if (x >= pitch) continue;
         float kept[kVector] = {1, 1, 1, 1};
-        if (shape.dropout.enabled()) {
-          const std::int64_t head = query.b * shape.heads + query.h;
-          shape.dropout.Factors((head * shape.queries + query.t) * shape.keys + block.first_key + x,
-                                kept);
-        }
+        if (shape.dropout.enabled()) DropoutFactors(shape, block, query, x, kept);
+        Vec<S, kVector> weights;
+        Vec<S, kVector> grads;
         SIMT_UNROLL
         for (int i = 0; i < kVector; ++i) {
-          if (x + i < visible.begin || x + i >= visible.end) continue;
-          const float weight = FastExp2(scores[i] * scale_log2 - lse);
+          const bool seen = visible.Has(x + i);
+          const float weight = seen ? FastExp2(held[p].scores[i] * scale_log2 - lse) : 0.0f;
+          const float grad = seen ? held[p].grad_weights[i] * kept[i] - delta : 0.0f;
           weights[i] = FromCompute<S>(weight * kept[i]);
-          grads[i] = FromCompute<S>(weight * (grad_weights[i] * kept[i] - delta) * scale);
+          grads[i] = FromCompute<S>(weight * grad * scale);
         }
+        Store(args.weights + begin + x, weights);
+        Store(args.grad_scores + begin + x, grads);
       }
-      Store(args.weights + begin + x, weights);
-      Store(args.grad_scores + begin + x, grads);
     }
   }
 }
