@@ -361,10 +361,10 @@
      "read.",                                                                                      \
      Tensor& out, const Tensor& a, const Tensor& b, const Tensor& counts, bool accumulate)
 
-// Multi-tensor, without host synchronisation. All lists run parallel to params; masters is empty or
-// holds a float32 copy for each low-precision parameter (undefined for the others), which is then
-// updated and rounded to the parameter. Where the gradient factor is not finite nothing is written,
-// so that a step whose gradients are not finite leaves everything as it was. Contiguous.
+// Multi-tensor, without host synchronisation. Lists run parallel to params; masters is empty or has
+// for low-precision parameters (undefined for others) a float32 copy, or of bfloat16 what it lacks
+// of one (uint16, core/split_float.h), which is updated and rounded to the parameter. Contiguous.
+// Where the gradient factor is not finite nothing is written: such a step leaves all as it was.
 #define INFINI_TRAIN_OPTIMIZER_OPS(OP)                                                             \
   OP(GlobalNorm, "norm (float32 []) = square root of the sum of squares of all elements, "         \
      "accumulated in float64.",                                                                    \

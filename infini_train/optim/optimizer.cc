@@ -9,6 +9,7 @@
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/core/error.h"
+#include "infini_train/core/split_float.h"
 #include "infini_train/ops/dispatch.h"
 
 namespace infini_train::optim {
@@ -18,8 +19,49 @@ DataType StateDataType(const Tensor& parameter) {
   return parameter.dtype() == DataType::kFloat64 ? DataType::kFloat64 : DataType::kFloat32;
 }
 
-bool NeedsMaster(const Tensor& parameter) {
-  return parameter.dtype() == DataType::kBFloat16 || parameter.dtype() == DataType::kFloat16;
+/// The master of a parameter, equal to it; undefined where it needs none.
+Tensor MakeMaster(const Tensor& parameter) {
+  if (parameter.dtype() == DataType::kFloat16) return To(parameter, DataType::kFloat32);
+  if (parameter.dtype() != DataType::kBFloat16) return {};
+  return Zeros(parameter.shape(), DataType::kUInt16, parameter.device());
+}
+
+/// Whether a tensor of the state is half of a master, whose other half is the parameter.
+bool IsHalfOfMaster(const Tensor& tensor) {
+  return tensor.dtype() == DataType::kUInt16;
+}
+
+Tensor OnHost(const Tensor& tensor) {
+  return Contiguous(To(tensor, Device()));
+}
+
+/// A master of which `low` is a half, float32 on the host.
+Tensor JoinMaster(const Tensor& parameter, const Tensor& low) {
+  const Tensor high_halves = OnHost(parameter), low_halves = OnHost(low);
+  const auto* high = high_halves.data<BFloat16>();
+  const auto* lows = low_halves.data<std::uint16_t>();
+  Tensor master = Tensor::Empty(parameter.shape(), DataType::kFloat32);
+  auto* values = master.data<float>();
+  for (std::int64_t i = 0; i < master.numel(); ++i)
+    values[i] = SplitFloat(high[i], lows[i]).Join();
+  return master;
+}
+
+/// The other way round.
+void SplitMaster(const Tensor& parameter, const Tensor& low, const Tensor& master) {
+  const Tensor whole = OnHost(master);
+  const Tensor high_halves = Tensor::Empty(parameter.shape(), DataType::kBFloat16);
+  const Tensor low_halves = Tensor::Empty(parameter.shape(), DataType::kUInt16);
+  const auto* values = whole.data<float>();
+  auto* high = high_halves.data<BFloat16>();
+  auto* lows = low_halves.data<std::uint16_t>();
+  for (std::int64_t i = 0; i < whole.numel(); ++i) {
+    const SplitFloat split(values[i]);
+    high[i] = split.high;
+    lows[i] = split.low;
+  }
+  CopyInPlace(parameter, high_halves);
+  CopyInPlace(low, low_halves);
 }
 
 std::vector<Tensor> GradientsOf(const std::vector<Tensor>& parameters) {
@@ -56,9 +98,8 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, std::vector<std::string
       for (auto& list : group.states) {
         list.push_back(Zeros(parameter.shape(), StateDataType(parameter), parameter.device()));
       }
-      const bool master = NeedsMaster(parameter);
-      group.masters.push_back(master ? To(parameter, DataType::kFloat32) : Tensor());
-      any_master |= master;
+      group.masters.push_back(MakeMaster(parameter));
+      any_master |= group.masters.back().defined();
     }
     if (!any_master) group.masters.clear();
     group.settings = std::move(settings);
@@ -134,12 +175,12 @@ template <typename Visitor>
 void Optimizer::VisitState(Visitor visitor) const {
   for (const Group& group : groups_) {
     for (std::size_t i = 0; i < group.settings.parameters.size(); ++i) {
-      const std::string& name = group.settings.parameters[i].first;
+      const auto& [name, parameter] = group.settings.parameters[i];
       for (std::size_t kind = 0; kind < state_kinds_.size(); ++kind) {
-        visitor(state_kinds_[kind] + "." + name, group.states[kind][i]);
+        visitor(state_kinds_[kind] + "." + name, group.states[kind][i], parameter);
       }
       if (!group.masters.empty() && group.masters[i].defined()) {
-        visitor("master." + name, group.masters[i]);
+        visitor("master." + name, group.masters[i], parameter);
       }
     }
   }
@@ -147,25 +188,27 @@ void Optimizer::VisitState(Visitor visitor) const {
 
 NamedTensors Optimizer::StateDict() const {
   NamedTensors result;
-  VisitState(
-      [&](const std::string& name, const Tensor& tensor) { result.emplace_back(name, tensor); });
+  VisitState([&](const std::string& name, const Tensor& tensor, const Tensor& parameter) {
+    result.emplace_back(name, IsHalfOfMaster(tensor) ? JoinMaster(parameter, tensor) : tensor);
+  });
   return result;
 }
 
 void Optimizer::LoadStateDict(const NamedTensors& state, std::int64_t step) {
   std::unordered_map<std::string, Tensor> given(state.begin(), state.end());
   std::vector<std::string> problems;
-  VisitState([&](const std::string& name, const Tensor& tensor) {
+  VisitState([&](const std::string& name, const Tensor& tensor, const Tensor&) {
     const auto found = given.find(name);
     if (found == given.end()) {
       problems.push_back(fmt::format("{} is missing", name));
       return;
     }
     const Tensor& value = found->second;
-    if (!(value.shape() == tensor.shape()) || value.dtype() != tensor.dtype()) {
-      problems.push_back(fmt::format("{}: expected {} {}, found {} {}", name,
-                                     ToString(tensor.dtype()), tensor.shape().ToString(),
-                                     ToString(value.dtype()), value.shape().ToString()));
+    const DataType dtype = IsHalfOfMaster(tensor) ? DataType::kFloat32 : tensor.dtype();
+    if (!(value.shape() == tensor.shape()) || value.dtype() != dtype) {
+      problems.push_back(fmt::format("{}: expected {} {}, found {} {}", name, ToString(dtype),
+                                     tensor.shape().ToString(), ToString(value.dtype()),
+                                     value.shape().ToString()));
     }
     given.erase(found);
   });
@@ -178,8 +221,13 @@ void Optimizer::LoadStateDict(const NamedTensors& state, std::int64_t step) {
   }
   NoGrad no_grad;
   const std::unordered_map<std::string, Tensor> values(state.begin(), state.end());
-  VisitState(
-      [&](const std::string& name, const Tensor& tensor) { CopyInPlace(tensor, values.at(name)); });
+  VisitState([&](const std::string& name, const Tensor& tensor, const Tensor& parameter) {
+    if (IsHalfOfMaster(tensor)) {
+      SplitMaster(parameter, tensor, values.at(name));
+    } else {
+      CopyInPlace(tensor, values.at(name));
+    }
+  });
   step_ = step;
 }
 

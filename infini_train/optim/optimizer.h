@@ -25,8 +25,9 @@ INFINI_TRAIN_API std::vector<ParameterGroup> DecayMatricesOnly(const NamedTensor
 
 /// Updates parameters from their gradients, all of a group in one pass on the device and without
 /// host synchronisation. Parameters of a type narrower than float32 have a float32 master copy that
-/// is updated and rounded. Parameters without a gradient are left alone; the step count, which
-/// AdamW's bias correction depends on, is one for all.
+/// is updated and rounded; of bfloat16, whose bits are half of it, the other half is kept alone.
+/// Parameters without a gradient are left alone; the step count, which AdamW's bias correction
+/// depends on, is one for all.
 class INFINI_TRAIN_API Optimizer {
  public:
   virtual ~Optimizer();
@@ -58,7 +59,8 @@ class INFINI_TRAIN_API Optimizer {
 
   /// Every parameter of every group.
   std::vector<Tensor> Parameters() const;
-  /// Moments and master copies as "<kind>.<parameter name>", in a fixed order.
+  /// Moments and master copies as "<kind>.<parameter name>", in a fixed order. The masters of
+  /// parameters in bfloat16 are put together on the host.
   NamedTensors StateDict() const;
   /// Restores StateDict and step. Throws Error listing every tensor that is missing, unexpected or
   /// has another shape or type, before anything is written.
@@ -69,7 +71,8 @@ class INFINI_TRAIN_API Optimizer {
     ParameterGroup settings;
     /// One list per kind of state, parallel to the parameters.
     std::vector<std::vector<Tensor>> states;
-    /// Undefined for parameters that need none; empty when no parameter of the group does.
+    /// As the ops take them: float32, for bfloat16 what it lacks (uint16), undefined for parameters
+    /// that need none. Empty when no parameter of the group does.
     std::vector<Tensor> masters;
   };
   /// The parameters of a group that have gradients, with what belongs to them.
@@ -90,7 +93,7 @@ class INFINI_TRAIN_API Optimizer {
   virtual void Update(Batch& batch, double weight_decay, const Tensor& scalars) = 0;
 
  private:
-  /// Calls `visitor(name, tensor)` for every tensor of the state.
+  /// Calls `visitor(name, tensor, parameter)` for every tensor of the state.
   template <typename Visitor>
   void VisitState(Visitor visitor) const;
 

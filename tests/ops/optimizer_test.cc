@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "infini_train/core/error.h"
+#include "infini_train/core/split_float.h"
 #include "infini_train/ops/dispatch.h"
 #include "tests/common/device_test.h"
 
@@ -184,6 +185,53 @@ TEST_P(OptimizerTest, AdamW) {
     // The second term is at most 0.03 * 3.7 / 0.25.
     lists.ExpectUpdated({.operations = 16, .scale = 2});
   });
+}
+
+/// Parameters in bfloat16 with what they lack of these masters in place of the masters.
+struct SplitMasters {
+  explicit SplitMasters(const std::vector<Tensor>& masters) {
+    for (const Tensor& master : masters) {
+      std::vector<double> high, low;
+      for (const double value : ToDoubles(master)) {
+        const SplitFloat split(static_cast<float>(value));
+        high.push_back(static_cast<float>(split.high));
+        low.push_back(split.low);
+      }
+      params.push_back(MakeTensor(master.device(), DataType::kBFloat16, master.shape(), high));
+      lows.push_back(MakeTensor(master.device(), DataType::kUInt16, master.shape(), low));
+    }
+  }
+
+  void ExpectToBe(const std::vector<Tensor>& masters) const {
+    const SplitMasters expected(masters);
+    for (std::size_t k = 0; k < masters.size(); ++k) {
+      test::ExpectSameBits(params[k], expected.params[k]);
+      test::ExpectSameBits(lows[k], expected.lows[k]);
+    }
+  }
+
+  std::vector<Tensor> params, lows;
+};
+
+TEST_P(OptimizerTest, HalvesOfMastersAreUpdatedAsWholeOnes) {
+  const AdamWParams adamw{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1};
+  for (const DataType grad_type : {DataType::kBFloat16, DataType::kFloat32}) {
+    Lists whole(device(), DataType::kBFloat16, grad_type, true, kShapes);
+    Lists other(device(), DataType::kBFloat16, grad_type, true, kShapes);
+    SplitMasters split(whole.masters);
+    const auto update = [&](Lists& lists, std::vector<Tensor>& params,
+                            std::vector<Tensor>& masters) {
+      Call<op::AdamW>(MutableTensorList(params), TensorList(lists.grads),
+                      MutableTensorList(lists.first), MutableTensorList(lists.second),
+                      MutableTensorList(masters), Scalars({3e-2, 0.271, 0.143, 0.75}), adamw);
+      Call<op::Sgd>(MutableTensorList(params), TensorList(lists.grads),
+                    MutableTensorList(lists.first), MutableTensorList(masters), Scalars({0.1, 0.5}),
+                    SgdParams{.momentum = 0.9});
+    };
+    update(whole, whole.params, whole.masters);
+    update(other, split.params, split.lows);
+    split.ExpectToBe(whole.masters);
+  }
 }
 
 // m <- 0.9 m + 0.1 g and so on in float64 give 0.850000 after step 300 and 0.712946 after step

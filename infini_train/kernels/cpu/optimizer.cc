@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "infini_train/core/error.h"
+#include "infini_train/core/split_float.h"
 #include "infini_train/kernels/cpu/parallel.h"
 #include "infini_train/kernels/cpu/row.h"
 #include "infini_train/ops/dispatch.h"
@@ -104,26 +105,35 @@ void CheckList(std::string_view op, std::string_view name, TensorList params, Te
 }
 
 /// A parameter's memory during an update: P is its type, G that of its gradient. Where it has a
-/// master, that is updated and then rounded to the parameter.
-template <typename P, typename G, bool has_master>
+/// master of type M, that is updated and then rounded to the parameter: a whole one or, of uint16,
+/// what the parameter lacks of it.
+template <typename P, typename G, typename M>
 struct Parameter {
   using Compute = ComputeType<P>;
 
   P* param;
   const G* grad;
-  Compute* master;
+  M* master;
 
   Compute Grad(std::int64_t i) const { return static_cast<Compute>(grad[i]); }
   Compute Get(std::int64_t i) const {
-    if constexpr (has_master) {
+    if constexpr (std::is_same_v<M, std::uint16_t>) {
+      return SplitFloat(param[i], master[i]).Join();
+    } else if constexpr (!std::is_void_v<M>) {
       return master[i];
     } else {
       return Compute(param[i]);
     }
   }
   void Set(std::int64_t i, Compute value) const {
-    if constexpr (has_master) master[i] = value;
-    Store(param[i], value);
+    if constexpr (std::is_same_v<M, std::uint16_t>) {
+      const SplitFloat split(value);
+      param[i].bits = split.high.bits;
+      master[i] = split.low;
+    } else {
+      if constexpr (!std::is_void_v<M>) master[i] = value;
+      Store(param[i], value);
+    }
   }
 };
 
@@ -141,13 +151,21 @@ void ForEachParameter(std::string_view op, MutableTensorList params, TensorList 
         using G = typename decltype(grad_tag)::type;
         P* param = params[k].data<P>();
         const G* grad = grads[k].data<G>();
-        if constexpr (!std::is_same_v<P, C>) {
-          if (!masters.empty() && masters[k].defined()) {
-            body(Parameter<P, G, true>{param, grad, masters[k].data<C>()}, k, begin, end);
+        const bool has_master = !masters.empty() && masters[k].defined();
+        if constexpr (std::is_same_v<P, BFloat16>) {
+          if (has_master && masters[k].dtype() == DataType::kUInt16) {
+            body(Parameter<P, G, std::uint16_t>{param, grad, masters[k].data<std::uint16_t>()}, k,
+                 begin, end);
             return;
           }
         }
-        body(Parameter<P, G, false>{param, grad, nullptr}, k, begin, end);
+        if constexpr (!std::is_same_v<P, C>) {
+          if (has_master) {
+            body(Parameter<P, G, C>{param, grad, masters[k].data<C>()}, k, begin, end);
+            return;
+          }
+        }
+        body(Parameter<P, G, void>{param, grad, nullptr}, k, begin, end);
       };
       if (grads[k].dtype() == DataTypeOf<P>()) {
         with_grad(TypeTag<P>{});

@@ -8,7 +8,7 @@
 namespace infini_train::simt {
 namespace {
 
-enum List { kParam, kGrad, kFirst, kSecond, kMaster, kLists };
+enum List { kParam, kGrad, kFirst, kSecond, kMaster, kLow, kLists };
 
 template <typename P, typename G>
 struct AdamWUpdate {

@@ -7,6 +7,7 @@
 
 #include "backends/simt/dialect.h"
 #include "infini_train/core/dtype.h"
+#include "infini_train/core/split_float.h"
 #include "infini_train/core/tensor.h"
 
 namespace infini_train::simt {
@@ -99,12 +100,15 @@ inline Geometry TableGeometry(std::int64_t chunks) {
 }
 
 /// A parameter as an optimizer sees it, `width` elements at a time: its master where it has one.
-/// Lists of the table: 0 parameters (P), 1 gradients (G), and `kMaster` masters.
+/// Lists of the table: 0 parameters (P), 1 gradients (G), `kMaster` masters, and after these what
+/// parameters of bfloat16 lack of masters that have no memory of their own.
 template <typename P, typename G, int kMaster, int kLists>
 struct ParameterAccess {
   using C = ComputeType<P>;
   using Table = TensorTable<kLists>;
   static constexpr int kMasterList = kMaster;
+  static constexpr int kLowList = kMaster + 1;
+  static constexpr bool kMaySplit = std::is_same_v<P, BFloat16>;
   static constexpr int kVector = kMaxVectorWidth<C>;
 
   template <int kWidth, typename T>
@@ -131,6 +135,14 @@ struct ParameterAccess {
     if (table.data[k][kMaster] != nullptr) return Get<kWidth, C>(table, kMaster, k, i);
     const Vec<P, kWidth> param = Get<kWidth, P>(table, 0, k, i);
     Vec<C, kWidth> result;
+    if constexpr (kMaySplit) {
+      if (table.data[k][kLowList] != nullptr) {
+        const Vec<std::uint16_t, kWidth> low = Get<kWidth, std::uint16_t>(table, kLowList, k, i);
+        for (int x = 0; x < kWidth; ++x)
+          result[x] = SplitFloat(param[x], low[x]).Join();
+        return result;
+      }
+    }
     for (int x = 0; x < kWidth; ++x)
       result[x] = ToCompute(param[x]);
     return result;
@@ -140,6 +152,19 @@ struct ParameterAccess {
                                    const Vec<C, kWidth>& values) {
     if (table.data[k][kMaster] != nullptr) Set(table, kMaster, k, i, values);
     Vec<P, kWidth> param;
+    if constexpr (kMaySplit) {
+      if (table.data[k][kLowList] != nullptr) {
+        Vec<std::uint16_t, kWidth> low;
+        for (int x = 0; x < kWidth; ++x) {
+          const SplitFloat split(values[x]);
+          param[x] = split.high;
+          low[x] = split.low;
+        }
+        Set(table, 0, k, i, param);
+        Set(table, kLowList, k, i, low);
+        return;
+      }
+    }
     for (int x = 0; x < kWidth; ++x)
       param[x] = FromCompute<P>(values[x]);
     Set(table, 0, k, i, param);
@@ -181,14 +206,18 @@ void UpdateParameters(const Context& context, MutableTensorList params, TensorLi
     std::fill_n(alignment, kLists, kMaxVectorBytes);
     alignment[0] = Access::kVector * sizeof(P);
     alignment[1] = Access::kVector * sizeof(G);
+    alignment[Access::kLowList] = Access::kVector * sizeof(std::uint16_t);
     ForEachTable<kLists>(
         params.size(), alignment,
         [&](std::size_t k, void** data) -> std::int64_t {
           if (params[k].dtype() != DataTypeOf<P>() || grads[k].dtype() != DataTypeOf<G>()) return 0;
           data[0] = params[k].raw_data();
           data[1] = grads[k].raw_data();
-          data[Access::kMasterList] =
+          void* const master =
               masters.empty() || !masters[k].defined() ? nullptr : masters[k].raw_data();
+          const bool splits = master != nullptr && masters[k].dtype() == DataType::kUInt16;
+          data[Access::kMasterList] = splits ? nullptr : master;
+          data[Access::kLowList] = splits ? master : nullptr;
           fill(k, data);
           return params[k].numel();
         },
