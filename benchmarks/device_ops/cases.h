@@ -28,6 +28,9 @@ struct Case {
 /// Normal numbers of standard deviation 0.02, made on the device.
 Tensor Random(const Dims& shape, DataType dtype, Device device);
 
+/// Random indices below `limit`.
+Tensor Indices(const Dims& shape, std::int64_t limit, Device device);
+
 /// Bytes of the tensors together.
 double Bytes(std::initializer_list<Tensor> tensors);
 

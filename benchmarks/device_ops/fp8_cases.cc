@@ -57,6 +57,45 @@ Measured Quantize(Numbers numbers, Fp8Format format, std::int64_t width, bool su
           0, codes + 2 * bytes};
 }
 
+/// LayerNorm of a sum.
+Measured QuantizeNorm(std::int64_t rows, std::int64_t width, Device device) {
+  const Tensor x = Random({rows, width}, DataType::kBFloat16, device);
+  const Tensor residual = Random({rows, width}, DataType::kBFloat16, device);
+  const Tensor weight = Random({width}, DataType::kFloat32, device);
+  const Tensor bias = Random({width}, DataType::kFloat32, device);
+  Tensor out = Codes({rows, width}, device), transposed = Codes({width, rows}, device);
+  Tensor amax = Tensor::Empty({}, DataType::kFloat32, device);
+  Call<op::Fill>(amax, 0);
+  Tensor sum = Tensor::EmptyLike(x);
+  Tensor mean = Tensor::Empty({rows}, DataType::kFloat32, device), rstd = Tensor::EmptyLike(mean);
+  const Tensor scale = One(device);
+  return {[=]() mutable {
+            Call<op::Fp8QuantizeNorm>(out, transposed, amax, sum, mean, rstd, x, residual, weight,
+                                      bias, scale, Fp8Format::kE4M3, 1e-5);
+          },
+          0, static_cast<double>(3 * x.nbytes() + 2 * out.nbytes())};
+}
+
+/// Three products, and each logit read and written in 8 bits between them, which are transposed.
+Measured Head(std::int64_t tokens, std::int64_t width, std::int64_t vocabulary, Device device) {
+  const Tensor x = Random({tokens, width}, DataType::kBFloat16, device);
+  const Tensor weight = Random({vocabulary, width}, DataType::kBFloat16, device);
+  const Tensor codes = Codes({width, vocabulary}, device);
+  const Tensor targets = Indices({tokens}, vocabulary, device);
+  Tensor loss = Tensor::Empty({}, DataType::kFloat32, device), amax = Tensor::EmptyLike(loss);
+  Call<op::Fill>(amax, 0);
+  Tensor grad_x = Tensor::EmptyLike(x);
+  Tensor grad_weight = Tensor::Empty(weight.shape(), DataType::kFloat32, device);
+  const Tensor scale = One(device);
+  const double products = static_cast<double>(tokens * vocabulary);
+  return {[=]() mutable {
+            Call<op::Fp8LinearCrossEntropy>(loss, grad_x, grad_weight, amax, x, weight, targets,
+                                            scale, codes, scale, -100,
+                                            1.0 / static_cast<double>(tokens));
+          },
+          6 * products * static_cast<double>(width), 5 * products};
+}
+
 /// out [m, n] = a [m, k] @ b [n, k]^T.
 Measured Gemm(std::int64_t m, std::int64_t n, std::int64_t k, DataType dtype, Fp8Format format,
               bool bias, bool accumulate, Device device) {
@@ -90,6 +129,10 @@ void AppendFp8Cases(std::vector<Case>& cases) {
       [](Device d) { return Quantize(Numbers::kGelu, kE4M3, 3072, false, d); });
   add("quantize dgelu dbias 65536x3072",
       [](Device d) { return Quantize(Numbers::kGeluBackward, kE5M2, 3072, true, d); });
+
+  add("quantize AddLayerNorm 65536x768", [](Device d) { return QuantizeNorm(kTokens, 768, d); });
+  add("quantize AddLayerNorm 16384x2048", [](Device d) { return QuantizeNorm(16384, 2048, d); });
+  add("LinearCrossEntropy 65536x768x50304", [](Device d) { return Head(kTokens, 768, 50304, d); });
 
   struct Layer {
     const char* name;

@@ -26,6 +26,12 @@ Tensor Random(const Dims& shape, DataType dtype, Device device) {
   return values;
 }
 
+Tensor Indices(const Dims& shape, std::int64_t limit, Device device) {
+  Tensor indices = Tensor::Empty(shape, DataType::kInt64, device);
+  Call<op::RandomInt>(indices, 0, limit, Generator::State{.seed = 2});
+  return indices;
+}
+
 double Bytes(std::initializer_list<Tensor> tensors) {
   double bytes = 0;
   for (const Tensor& tensor : tensors)

@@ -23,13 +23,6 @@ constexpr std::int64_t kHidden = 768;
 constexpr std::int64_t kVocabulary = 50304;
 constexpr std::int64_t kIgnoreIndex = -100;
 
-/// Random indices below `limit`.
-Tensor Indices(const Dims& shape, std::int64_t limit, Device device) {
-  Tensor indices = Tensor::Empty(shape, DataType::kInt64, device);
-  Call<op::RandomInt>(indices, 0, limit, Generator::State{.seed = 2});
-  return indices;
-}
-
 /// The measure of the others: bytes read and written by a plain copy.
 Measured CopyOf(DataType to, DataType from, Device device) {
   const Tensor x = Random({kTokens, 4 * kHidden}, from, device);
@@ -281,6 +274,16 @@ Measured ScaleAll(Device device) {
   return {[=]() mutable { Call<op::ScaleAll>(grads, factor); }, 0, bytes};
 }
 
+/// All parameters to bfloat16.
+Measured CopyAll(Device device) {
+  const std::vector<Tensor> params = Gpt2Tensors(device);
+  std::vector<Tensor> copies;
+  for (const Tensor& param : params)
+    copies.push_back(Tensor::Empty(param.shape(), kBFloat16, device));
+  const double bytes = 1.5 * TotalBytes(params);
+  return {[=]() mutable { Call<op::CopyAll>(copies, params); }, 0, bytes};
+}
+
 }  // namespace
 
 void AppendMemoryCases(std::vector<Case>& cases) {
@@ -354,6 +357,7 @@ void AppendMemoryCases(std::vector<Case>& cases) {
   add("AdamW GPT-2 124M", AdamW);
   add("GlobalNorm GPT-2 124M", GlobalNorm);
   add("ScaleAll GPT-2 124M", ScaleAll);
+  add("CopyAll GPT-2 124M", CopyAll);
 }
 
 }  // namespace infini_train::device_ops

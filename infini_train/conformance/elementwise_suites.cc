@@ -99,6 +99,17 @@ std::function<void()> CopyCall(Trial& trial, const Dims& shape) {
   return [=]() mutable { Call<op::Copy>(out, x); };
 }
 
+/// Tensors of several sizes.
+template <DataType to>
+std::function<void()> CopyAllTo(Trial& trial, const Dims& shape) {
+  std::vector<Tensor> xs, outs;
+  for (const Dims& size : {shape, Dims{1}, Dims{0}, Dims{3, 43}}) {
+    xs.push_back(trial.Input(size));
+    outs.push_back(trial.FixedOutput(size, to));
+  }
+  return [=]() mutable { Call<op::CopyAll>(MutableTensorList(outs), TensorList(xs)); };
+}
+
 std::function<void()> ArangeCall(Trial& trial, const Dims& shape) {
   Tensor out = trial.Output({shape[0]});
   return [=]() mutable { Call<op::Arange>(out, 3, 2); };
@@ -173,6 +184,11 @@ void AppendElementwiseSuites(std::vector<OpSuite>& suites) {
       {OpId::kCopy, kAllTypes, kAnyStrides, {{5, 33}}, &CopyTo<DataType::kBFloat16>, One});
   suites.push_back(
       {OpId::kCopy, kAllTypes, kContiguousOnly, {{5, 33}}, &CopyTo<DataType::kInt64>, Zero});
+  for (const auto body : {&CopyAllTo<DataType::kFloat32>, &CopyAllTo<DataType::kBFloat16>,
+                          &CopyAllTo<DataType::kFloat16>}) {
+    suites.push_back(
+        {OpId::kCopyAll, kFloatingTypes, kRowMajor, {{5, 33}, {70000}}, body, One, {65536}});
+  }
   suites.push_back(
       {OpId::kArange, kArithmeticTypes, kContiguousOnly, {{1}, {33}, {100}}, &ArangeCall, One});
   add(OpId::kNeg, kArithmeticTypes, &Unary<op::Neg>, Zero);

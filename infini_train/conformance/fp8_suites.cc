@@ -14,6 +14,11 @@ double OneStep(const Dims&) {
   return 1 << 20;
 }
 
+/// A step between two numbers of E5M2.
+double OneLongStep(const Dims&) {
+  return 1 << 21;
+}
+
 Tensor ScaleOf(Trial& trial, double scale) {
   return trial.FixedValues({2}, DataType::kFloat32, {1 / scale, scale});
 }
@@ -84,6 +89,48 @@ std::function<void()> QuantizeGeluBackwardCall(Trial& trial, const Dims& shape) 
   };
 }
 
+/// LayerNorm where kCentered, else RmsNorm; of x + residual where kAdds.
+template <bool kCentered, bool kAdds>
+std::function<void()> QuantizeNormCall(Trial& trial, const Dims& shape) {
+  Tensor numbers = trial.FixedOutput(shape, DataType::kFloat32);
+  Tensor sum = kAdds ? trial.Output(shape) : Tensor();
+  Tensor mean = kCentered ? trial.StatOutput({shape[0]}) : Tensor();
+  Tensor rstd = trial.StatOutput({shape[0]});
+  const Tensor x = trial.Input(shape, -2, 3);
+  const Tensor residual = kAdds ? trial.Input(shape, -2, 3) : Tensor();
+  const Tensor weight = trial.Input({shape[1]});
+  const Tensor bias = kCentered ? trial.Input({shape[1]}) : Tensor();
+  const Tensor scale = ScaleOf(trial, 64);
+  Tensor codes = MakeOutput(x.device(), DataType::kUInt8, shape);
+  Tensor none;
+  return [=]() mutable {
+    Call<op::Fp8QuantizeNorm>(codes, none, none, sum, mean, rstd, x, residual, weight, bias, scale,
+                              Fp8Format::kE4M3, 1e-2);
+    Read(numbers, codes, Fp8Format::kE4M3, scale);
+  };
+}
+
+/// shape: tokens, vocabulary, hidden size.
+std::function<void()> LinearCrossEntropyCall(Trial& trial, const Dims& shape) {
+  const double factor = 1 / static_cast<double>(shape[0]);
+  Tensor loss = trial.StatOutput({});
+  Tensor grad_hidden = trial.Output({shape[0], shape[2]});
+  Tensor grad_weight = trial.StatOutput({shape[1], shape[2]});
+  const Tensor hidden = trial.Input({shape[0], shape[2]});
+  const Tensor weight = trial.Input({shape[1], shape[2]});
+  const Tensor hidden_scale = ScaleOf(trial, 128), weight_scale = ScaleOf(trial, 8);
+  const Tensor weight_codes = Codes(trial, {shape[2], shape[1]}, Fp8Format::kE4M3, 2);
+  const Tensor targets = trial.Indices({shape[0]}, shape[1]);
+  Tensor no_amax;
+  // The gradient of a logit, of which there may be a row in a sum.
+  trial.SetMagnitude(2 * factor);
+  return [=]() mutable {
+    Call<op::Fp8LinearCrossEntropy>(loss, grad_hidden, grad_weight, no_amax, hidden, weight,
+                                    targets, hidden_scale, weight_codes, weight_scale, -100,
+                                    factor);
+  };
+}
+
 /// shape: M, N, K.
 template <Fp8Format kFormat>
 std::function<void()> GemmCall(Trial& trial, const Dims& shape) {
@@ -131,6 +178,19 @@ void AppendFp8Suites(std::vector<OpSuite>& suites) {
     suites.push_back(
         {OpId::kFp8QuantizeGeluBackward, kFloatingTypes, kRowMajor, matrices, body, OneStep});
   }
+  for (const auto body : {&QuantizeNormCall<false, false>, &QuantizeNormCall<false, true>,
+                          &QuantizeNormCall<true, false>, &QuantizeNormCall<true, true>}) {
+    suites.push_back({OpId::kFp8QuantizeNorm, kFloatingTypes, kRowMajor, matrices, body, OneStep});
+  }
+  OpSuite head = {OpId::kFp8LinearCrossEntropy,
+                  kResultTypes,
+                  kContiguousOnly,
+                  {{1, 1, 1}, {5, 11, 8}, {70, 130, 33}, {64, 48, 32}},
+                  &LinearCrossEntropyCall,
+                  OneLongStep};
+  head.reference_in_same_dtype = true;
+  head.rounds_intermediates = true;
+  suites.push_back(head);
   const auto flops = [](const Dims& shape) {
     return 2.0 * static_cast<double>(shape[0]) * static_cast<double>(shape[1]) *
            static_cast<double>(shape[2]);

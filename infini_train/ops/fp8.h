@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/fp8.h"
@@ -28,6 +29,13 @@ constexpr float DelayedScale(float largest, float amax) {
   const int exponent =
       (std::bit_cast<std::int32_t>(largest) - std::bit_cast<std::int32_t>(amax)) >> 23;
   return std::bit_cast<float>((127 + std::clamp(exponent - 1, -100, 100)) << 23);
+}
+
+/// A scale for numbers whose magnitude is at most `bound`.
+constexpr float ScaleOfBound(Fp8Format format, double bound) {
+  const auto amax = static_cast<float>(bound);
+  const bool is_positive = amax > 0.0f && amax <= std::numeric_limits<float>::max();
+  return is_positive ? DelayedScale(LargestOf(format), amax) : 1.0f;
 }
 
 }  // namespace infini_train

@@ -73,8 +73,12 @@ double FlopsOf(OpId id, const OpArguments& arguments) {
     case OpId::kAttentionBackward:
       // Five products of the forward's two.
       return 2.5 * AttentionFlops(tensor(6), tensor(7), tensor(9), *arguments.attention);
-    case OpId::kLinearCrossEntropy: {
-      const double product = 2.0 * Count(tensor(3)) * static_cast<double>(tensor(4).size(0));
+    case OpId::kLinearCrossEntropy:
+    case OpId::kFp8LinearCrossEntropy: {
+      // The FP8 form has one output more.
+      const std::size_t hidden = id == OpId::kLinearCrossEntropy ? 3 : 4;
+      const double product =
+          2.0 * Count(tensor(hidden)) * static_cast<double>(tensor(hidden + 1).size(0));
       return product *
              (1.0 + (tensor(1).defined() ? 1.0 : 0.0) + (tensor(2).defined() ? 1.0 : 0.0));
     }
@@ -102,6 +106,9 @@ double BytesOf(OpId id, const OpArguments& arguments) {
       return accumulates() ? sum + Bytes(tensor(0)) : sum;
     case OpId::kAddScaled:
       return sum + Bytes(tensor(0));
+    case OpId::kCopyAll:
+      // Written, but not read.
+      return sum - Bytes(arguments.updated.front());
     case OpId::kEmbedding:
     case OpId::kGather:
     case OpId::kIndexSelect:

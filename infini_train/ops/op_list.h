@@ -33,6 +33,9 @@
 #define INFINI_TRAIN_MEMORY_OPS(OP)                                                                \
   OP(Fill, "Sets every element to a number.", Tensor& out, Scalar value)                           \
   OP(Copy, "Copies elements, converting between any two dtypes.", Tensor& out, const Tensor& x)    \
+  OP(CopyAll, "Copies every tensor of xs to that of outs at its place, converting between "        \
+     "floating dtypes. Contiguous.",                                                               \
+     MutableTensorList outs, TensorList xs)                                                        \
   OP(Arange, "out[i] = start + i * step for a 1-D contiguous out.",                                \
      Tensor& out, Scalar start, Scalar step)
 
@@ -210,12 +213,27 @@
   OP(Fp8QuantizeGeluBackward, "Quantises GeluBackward of grad_y and x [M, K].",                    \
      Tensor& out, Tensor& transposed, Tensor& column_sums, Tensor& amax, const Tensor& grad_y,     \
      const Tensor& x, const Tensor& scale, Fp8Format format, bool tanh_approximation)              \
+  OP(Fp8QuantizeNorm,                                                                              \
+     "Quantises a norm [M, K]: LayerNorm where mean is defined, else RmsNorm, which has no bias; " \
+     "of sum = x + residual where these two are defined, else of x. The rest is as of the norms.", \
+     Tensor& out, Tensor& transposed, Tensor& amax, Tensor& sum, Tensor& mean, Tensor& rstd,       \
+     const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,            \
+     const Tensor& scale, Fp8Format format, double eps)                                            \
   OP(Fp8Gemm,                                                                                      \
      "out [M, N] = (a [M, K] @ b [N, K]^T) divided by both scales + bias [N] (optional), plus the "\
      "former out where accumulate. a, b: uint8 of their formats; out: bfloat16 or float32; bias: " \
      "bfloat16. A sum may keep as few as 13 bits, as tensor cores do.",                            \
      Tensor& out, const Tensor& a, Fp8Format a_format, const Tensor& a_scale, const Tensor& b,     \
      Fp8Format b_format, const Tensor& b_scale, const Tensor& bias, bool accumulate)               \
+  OP(Fp8LinearCrossEntropy,                                                                        \
+     "LinearCrossEntropy of float32 or bfloat16 whose gradients come from products in FP8: of the "\
+     "gradient of the logits in E5M2, by a scale that follows from its bound |scale|, with hidden "\
+     "in E4M3 by hidden_scale, and with weight_codes [C, V], the transposed weight in E4M3 by "    \
+     "weight_scale. amax: of hidden where grad_weight is defined; ignored rows count as 0 there.", \
+     Tensor& loss, Tensor& grad_hidden, Tensor& grad_weight, Tensor& amax, const Tensor& hidden,   \
+     const Tensor& weight, const Tensor& targets, const Tensor& hidden_scale,                      \
+     const Tensor& weight_codes, const Tensor& weight_scale, std::int64_t ignore_index,            \
+     double scale)                                                                                 \
   OP(Fp8UpdateScales,                                                                              \
      "Delayed scaling: each row of history [T, H] moves by one and takes amax [T] (0 where that "  \
      "is not finite), which becomes 0; row t of scales [T, 2] becomes the scale of the largest "   \

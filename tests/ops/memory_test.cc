@@ -198,6 +198,33 @@ TEST_P(MemoryTest, ArangeWithMoreElementsThanAGridHasLanes) {
   EXPECT_EQ(wrong, 0);
 }
 
+// More tensors than a kernel takes at a time, of sizes around its vectors and its blocks' parts.
+TEST_P(MemoryTest, CopyAllConvertsManyTensors) {
+  for (const DataType from : kFloatingTypes) {
+    for (const DataType to : kFloatingTypes) {
+      const bool is_parameter = from == DataType::kFloat32;
+      for (const Layout layout : {Layout::kContiguous, Layout::kShifted}) {
+        std::vector<Tensor> xs, outs, expected;
+        for (std::int64_t i = 0; i < (is_parameter ? 150 : 10); ++i) {
+          const std::int64_t size = i == 7 ? 16 * 1024 + 5 : i % 13;
+          xs.push_back(MakeTensor(device(), from, {size},
+                                  RandomValues(size, -8, 8, static_cast<std::uint64_t>(i)),
+                                  layout));
+          outs.push_back(MakeOutput(device(), to, {size}, layout));
+          expected.push_back(MakeOutput(device(), to, {size}));
+          Call<op::Copy>(expected.back(), xs.back());
+        }
+        Call<op::CopyAll>(MutableTensorList(outs), TensorList(xs));
+        for (std::size_t i = 0; i < xs.size(); ++i) {
+          ExpectSameBits(outs[i], expected[i]);
+          ExpectGapsUntouched(outs[i]);
+        }
+      }
+    }
+  }
+  Call<op::CopyAll>(MutableTensorList(), TensorList());
+}
+
 TEST_P(MemoryTest, Arange) {
   for (DataType dtype : {DataType::kFloat32, DataType::kFloat64, DataType::kBFloat16,
                          DataType::kInt64, DataType::kInt32}) {

@@ -9,6 +9,7 @@
 
 #include "infini_train/kernels/cpu/parallel.h"
 #include "infini_train/ops/dispatch.h"
+#include "infini_train/ops/fp8_composition.h"
 
 namespace infini_train::cpu {
 namespace {
@@ -133,6 +134,23 @@ void Fp8QuantizeGeluBackward(const KernelContext& context, Tensor& out, Tensor& 
   Fp8Quantize(context, out, transposed, column_sums, amax, grad_x, scale, format);
 }
 
+void Fp8QuantizeNorm(const KernelContext&, Tensor& out, Tensor& transposed, Tensor& amax,
+                     Tensor& sum, Tensor& mean, Tensor& rstd, const Tensor& x,
+                     const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                     const Tensor& scale, Fp8Format format, double eps) {
+  ComposeFp8QuantizeNorm(out, transposed, amax, sum, mean, rstd, x, residual, weight, bias, scale,
+                         format, eps);
+}
+
+void Fp8LinearCrossEntropy(const KernelContext&, Tensor& loss, Tensor& grad_hidden,
+                           Tensor& grad_weight, Tensor& amax, const Tensor& hidden,
+                           const Tensor& weight, const Tensor& targets, const Tensor& hidden_scale,
+                           const Tensor& weight_codes, const Tensor& weight_scale,
+                           std::int64_t ignore_index, double scale) {
+  ComposeFp8LinearCrossEntropy(loss, grad_hidden, grad_weight, amax, hidden, weight, targets,
+                               hidden_scale, weight_codes, weight_scale, ignore_index, scale);
+}
+
 /// The numbers of codes, which bfloat16 holds exactly.
 Tensor Dequantize(const Tensor& codes, Fp8Format format, const Tensor& scale) {
   Tensor numbers = Tensor::Empty(codes.shape(), DataType::kBFloat16);
@@ -185,7 +203,9 @@ void Fp8UpdateScales(const KernelContext&, Tensor& scales, Tensor& amax, Tensor&
 REGISTER_KERNEL(kCPU, Fp8Quantize, &Fp8Quantize);
 REGISTER_KERNEL(kCPU, Fp8QuantizeGelu, &Fp8QuantizeGelu);
 REGISTER_KERNEL(kCPU, Fp8QuantizeGeluBackward, &Fp8QuantizeGeluBackward);
+REGISTER_KERNEL(kCPU, Fp8QuantizeNorm, &Fp8QuantizeNorm);
 REGISTER_KERNEL(kCPU, Fp8Gemm, &Fp8Gemm);
+REGISTER_KERNEL(kCPU, Fp8LinearCrossEntropy, &Fp8LinearCrossEntropy);
 REGISTER_KERNEL(kCPU, Fp8UpdateScales, &Fp8UpdateScales);
 
 }  // namespace infini_train::cpu

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "backends/simt/dialect.h"
+#include "backends/simt/kernels/fp8/code_tiles.h"
 #include "backends/simt/kernels/norm/part_sums.h"
 #include "backends/simt/packed.h"
 #include "infini_train/core/dtype.h"
@@ -14,21 +15,6 @@
 
 /// The pass that quantises a matrix, whatever its numbers are made of.
 namespace infini_train::simt {
-
-// A block works on a tile; a lane on kLaneRows by kLaneColumns of it, which it transposes by words
-// of four codes. Words of both directions then change hands in shared memory.
-inline constexpr int kTileColumns = 128;
-inline constexpr int kLaneRows = 4;
-inline constexpr int kLaneColumns = 8;
-inline constexpr int kLanesAcross = kTileColumns / kLaneColumns;
-template <int kLanes>
-inline constexpr int kTileRows = kLanes / kLanesAcross* kLaneRows;
-
-// A block goes down over the tiles of a part of the rows. As many blocks as keep a large device
-// busy, and few enough that their maxima do not queue; a number of the problem, as the order of the
-// columns' sums is.
-inline constexpr std::int64_t kQuantizeBlocks = 1536;
-inline constexpr std::int64_t kMaxPartTiles = 16;
 
 template <typename T>
 struct QuantizeProblem {
@@ -40,18 +26,6 @@ struct QuantizeProblem {
   const float* scale;
   std::int64_t rows, columns;
   std::int64_t parts, part_rows;
-};
-
-/// What a lane works on: neighbouring rows and columns of the matrix.
-struct Piece {
-  std::int64_t row, column;
-  int rows, columns;  // that are inside of the matrix, if any
-
-  SIMT_DEVICE static Piece At(std::int64_t row, std::int64_t column, std::int64_t rows,
-                              std::int64_t columns) {
-    return {row, column, static_cast<int>(Min<std::int64_t>(rows - row, kLaneRows)),
-            static_cast<int>(Min<std::int64_t>(columns - column, kLaneColumns))};
-  }
 };
 
 /// The numbers of a piece of an input, zeros outside of the matrix.
@@ -95,63 +69,6 @@ struct PieceNumbers {
     }
   }
 };
-
-/// Where the codes of a tile's columns lie in shared memory: kWords words of four rows for a
-/// column, moved about so that lanes that write a word of every kLaneColumns-th column do not meet
-/// in a bank, nor do those that read a column by 16 bytes.
-template <int kWords>
-struct ColumnPlaces {
-  static_assert((kWords == 16 || kWords == 32) && kLanesAcross == 16);
-
-  /// Of a word of the column `column` among those of the lanes `across`.
-  SIMT_DEVICE static int OfWord(int across, int column, int word) {
-    const int low = (word & 3) ^ (across & 8) / 4;
-    if constexpr (kWords == 32) {
-      return (across * kLaneColumns + column) * kWords + ((word >> 2) ^ (across & 7)) * 4 + low;
-    } else {
-      // Neighbouring columns change places.
-      const int odd = across & 1;
-      return (across * kLaneColumns + column + (column % 2 == 0 ? odd : -odd)) * kWords +
-             ((word >> 2) ^ (across >> 1 & 3)) * 4 + low;
-    }
-  }
-  /// Of the four words from word on; where IsSwapped, the third and fourth come first.
-  SIMT_DEVICE static int OfWords(int column, int word) {
-    return OfWord(column / kLaneColumns, column % kLaneColumns, word) & ~3;
-  }
-  SIMT_DEVICE static bool IsSwapped(int column) { return (column / kLaneColumns & 8) != 0; }
-};
-
-/// Writes the rows from tile_row on of the columns from tile_column on, which lie in `words`.
-template <bool kVector, int kLanes, typename T>
-SIMT_DEVICE inline void WriteColumns(const QuantizeProblem<T>& problem,
-                                     const Shared<std::uint32_t>& words, std::int64_t tile_row,
-                                     std::int64_t tile_column) {
-  constexpr int kRows = kMaxVectorBytes;
-  constexpr int kPieces = kTileRows<kLanes> / kRows;
-  using Places = ColumnPlaces<kTileRows<kLanes> / 4>;
-  SIMT_UNROLL
-  for (int i = 0; i < kTileColumns * kPieces / kLanes; ++i) {
-    const int number = i * kLanes + ThreadIndex();
-    const int column = number / kPieces;
-    const std::int64_t to_row = tile_row + number % kPieces * kRows;
-    if (tile_column + column >= problem.columns || to_row >= problem.rows) continue;
-    const auto read = words.template Load<4>(Places::OfWords(column, number % kPieces * 4));
-    const bool swapped = Places::IsSwapped(column);
-    Vec<std::uint32_t, 4> codes;
-    SIMT_UNROLL
-    for (int k = 0; k < 4; ++k)
-      codes[k] = swapped ? read[k ^ 2] : read[k];
-    std::uint8_t* to = problem.transposed + (tile_column + column) * problem.rows + to_row;
-    const auto bytes = std::bit_cast<Vec<std::uint8_t, kRows>>(codes);
-    if constexpr (kVector) {
-      Store(to, bytes);
-    } else {
-      for (int x = 0; x < kRows && to_row + x < problem.rows; ++x)
-        Store(to + x, bytes[x]);
-    }
-  }
-}
 
 /// Make: `C make(C first, C second)`, the number to quantise; kInputs of its operands are read.
 /// kVector: rows and columns allow wide accesses.
@@ -236,7 +153,8 @@ SIMT_KERNEL SIMT_RESIDENT(kLanes, kLanes == 512 || kInputs == 2 ? 2 : 3) void Qu
           }
         }
         SyncBlock();
-        WriteColumns<kVector, kLanes>(problem, words.Sub(half * kTileWords, kTileWords), tile_row,
+        WriteColumns<kVector, kLanes>({problem.transposed, problem.rows, problem.columns},
+                                      words.Sub(half * kTileWords, kTileWords), tile_row,
                                       tile_column);
         half ^= 1;
       }
@@ -290,24 +208,18 @@ void LaunchQuantize(const Context& context, Tensor& out, Tensor& transposed, Ten
                          VectorWidth(problem.out, problem.columns) >= kLaneColumns;
   const bool wide_columns = problem.transposed == nullptr ||
                             VectorWidth(problem.transposed, problem.rows) == kMaxVectorBytes;
-  const std::int64_t tiles_across = (problem.columns + kTileColumns - 1) / kTileColumns;
 
   const auto launch = [&]<int kLanes>(std::integral_constant<int, kLanes>) {
-    constexpr int kRows = kTileRows<kLanes>;
-    const std::int64_t tiles_down = (problem.rows + kRows - 1) / kRows;
-    const std::int64_t part_tiles =
-        std::clamp<std::int64_t>(tiles_down * tiles_across / kQuantizeBlocks, 1, kMaxPartTiles);
-    problem.part_rows = part_tiles * kRows;
-    problem.parts = (tiles_down + part_tiles - 1) / part_tiles;
+    const CodeParts parts(problem.rows, problem.columns, kTileRows<kLanes>);
+    problem.part_rows = parts.part_rows;
+    problem.parts = parts.parts;
     Tensor partials;
     if (column_sums.defined()) {
       const Dims shape = {problem.parts, problem.columns};
       partials = Tensor::Empty(shape, DataTypeOf<ComputeType<T>>(), context.device);
       problem.partials = partials.data<ComputeType<T>>();
     }
-    const Geometry geometry{.grid_x = std::min(tiles_across, kMaxGridX),
-                            .grid_y = std::min(problem.parts, kMaxGridYZ),
-                            .block = kLanes};
+    const Geometry geometry = parts.GeometryOf(kLanes);
     DispatchFp8(format, [&](auto tag) {
       using F = typename decltype(tag)::type;
       const auto run = [&](auto vector, auto sums) {

@@ -1,9 +1,13 @@
 #include "backends/simt/kernels/loss/cross_entropy_in_place.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
+#include <type_traits>
 
+#include "backends/simt/dialect.h"
 #include "backends/simt/kernels/loss/logits_gradient.h"
+#include "infini_train/core/fp8.h"
 
 namespace infini_train::simt {
 namespace {
@@ -40,17 +44,53 @@ struct TakeStatistics {
   }
 };
 
-template <typename T, int N>
+/// The codes of a gradient in FP8.
+using Code = std::uint8_t;
+
+/// A row's gradient, of the logits' type T or as codes.
+template <typename T, typename Out, int N>
 struct WriteGradient {
-  T* row;
+  Out* row;
   const LogitsGradient<T>& gradient;
 
   template <int kCount>
   SIMT_DEVICE void operator()(std::int64_t v, const Vec<T, N> (&x)[kCount]) {
     SIMT_UNROLL
-    for (int k = 0; k < kCount; ++k) {
-      const std::int64_t at = (v + k * BlockSize()) * N;
-      Store(row + at, gradient.At(at, x[k]));
+    for (int k = 0; k < kCount; ++k)
+      At((v + k * BlockSize()) * N, x[k]);
+  }
+
+  /// From class i on.
+  template <int M>
+  SIMT_DEVICE void At(std::int64_t i, const Vec<T, M>& x) const {
+    if constexpr (std::is_same_v<Out, T>) {
+      Store(row + i, gradient.At(i, x));
+    } else {
+      float numbers[M];
+      gradient.Numbers(numbers, i, x);
+      if constexpr (M % 4 == 0) {
+        Vec<std::uint32_t, M / 4> words;
+        SIMT_UNROLL
+        for (int w = 0; w < M / 4; ++w) {
+          words[w] = PackCodes<Float8E5M2>(numbers[4 * w], numbers[4 * w + 1], numbers[4 * w + 2],
+                                           numbers[4 * w + 3]);
+        }
+        Store(row + i, std::bit_cast<Vec<Code, M>>(words));
+      } else {
+        SIMT_UNROLL
+        for (int k = 0; k < M; ++k)
+          Store(row + i + k, Float8E5M2(numbers[k]).bits);
+      }
+    }
+  }
+
+  /// That of a row whose target is ignored (0) or not in the vocabulary (NaN).
+  SIMT_DEVICE static Out Constant(bool is_ignored) {
+    if constexpr (std::is_same_v<Out, T>) {
+      using C = ComputeType<T>;
+      return FromCompute<T>(is_ignored ? C(0) : std::numeric_limits<C>::quiet_NaN());
+    } else {
+      return is_ignored ? Code{0} : Code{0x7F};
     }
   }
 };
@@ -85,7 +125,8 @@ struct KeptRow {
   }
 
   /// Writes what follows from the vectors, and asks for those of `next` in their place.
-  SIMT_DEVICE void Replace(WriteGradient<T, N>& write, const T* next) const {
+  template <typename Write>
+  SIMT_DEVICE void Replace(Write& write, const T* next) const {
     ReplacePart(write, next, 0, middle);
     CommitCopies();
     ReplacePart(write, next, middle, count);
@@ -120,8 +161,8 @@ struct KeptRow {
     }
   }
 
-  SIMT_DEVICE void ReplacePart(WriteGradient<T, N>& write, const T* next, int begin,
-                               int end) const {
+  template <typename Write>
+  SIMT_DEVICE void ReplacePart(Write& write, const T* next, int begin, int end) const {
     int v = begin + ThreadIndex();
     for (; v + (kBatch - 1) * BlockSize() < end; v += Step()) {
       Vec<T, N> x[kBatch];
@@ -144,30 +185,56 @@ struct KeptRow {
 constexpr int kMaxLanes = 512;
 constexpr int kResidentBlocks = 2;
 
+template <typename T, typename I>
+struct CrossEntropyProblem {
+  using C = ComputeType<T>;
+  C* losses;
+  T* logits;
+  Code* codes;  // [rows, classes], where the gradient becomes codes
+  const I* targets;
+  std::int64_t rows, classes;
+  std::int64_t row_stride;  // of logits
+  std::int64_t ignore_index;
+  C scale;
+  bool with_gradient;
+};
+
+/// Where the gradient of `row`, number r, goes.
+template <typename Out, typename T, typename I>
+SIMT_DEVICE Out* GradientOf(const CrossEntropyProblem<T, I>& problem, T* row, std::int64_t r) {
+  if constexpr (std::is_same_v<Out, T>) {
+    return row;
+  } else {
+    return problem.codes + r * problem.classes;
+  }
+}
+
 /// A block for a row at a time. The first `kept_vectors` vectors of a row lie in shared memory, and
 /// leave it to those of the block's next row while its gradient is written, so that memory is never
 /// idle; what is behind them is read twice, and the second time first, while it is in a cache.
-template <typename T, typename I, int N>
+template <typename T, typename Out, typename I, int N>
 SIMT_KERNEL SIMT_RESIDENT(kMaxLanes, kResidentBlocks) void CrossEntropyInPlaceKernel(
-    ComputeType<T>* losses, T* logits, const I* targets, std::int64_t rows, std::int64_t classes,
-    std::int64_t row_stride, std::int64_t kept_vectors, std::int64_t ignore_index,
-    ComputeType<T> scale, bool with_gradient) {
+    CrossEntropyProblem<T, I> problem, std::int64_t kept_vectors) {
   using C = ComputeType<T>;
-  constexpr C kNan = std::numeric_limits<C>::quiet_NaN();
+  using Write = WriteGradient<T, Out, N>;
   SIMT_DYNAMIC_SHARED(T, memory);
+  const std::int64_t classes = problem.classes;
   const std::int64_t vectors = classes / N;
   const KeptRow<T, N> kept(memory, static_cast<int>(kept_vectors));
-  if (BlockIndex() < rows) kept.Fetch(logits + BlockIndex() * row_stride);
-  for (std::int64_t r = BlockIndex(); r < rows; r += GridSize()) {
-    T* const row = logits + r * row_stride;
-    const T* const next = r + GridSize() < rows ? row + GridSize() * row_stride : nullptr;
-    const std::int64_t target = Load(targets + r);
-    const bool counts = target >= 0 && target < classes && target != ignore_index;
-    if (!counts) {
-      const C value = target == ignore_index ? C(0) : kNan;
-      FillRow<T> fill{row, FromCompute<T>(value)};
-      if (with_gradient) WalkRow<BlockTeam, N>(row, classes, fill);
-      if (ThreadIndex() == 0) Store(losses + r, value);
+  if (BlockIndex() < problem.rows) kept.Fetch(problem.logits + BlockIndex() * problem.row_stride);
+  for (std::int64_t r = BlockIndex(); r < problem.rows; r += GridSize()) {
+    T* const row = problem.logits + r * problem.row_stride;
+    const T* const next =
+        r + GridSize() < problem.rows ? row + GridSize() * problem.row_stride : nullptr;
+    Out* const out = GradientOf<Out>(problem, row, r);
+    const std::int64_t target = Load(problem.targets + r);
+    const bool is_ignored = target == problem.ignore_index;
+    if (is_ignored || target < 0 || target >= classes) {
+      FillRow<Out> fill{out, Write::Constant(is_ignored)};
+      if (problem.with_gradient) WalkRow<BlockTeam, N>(out, classes, fill);
+      if (ThreadIndex() == 0) {
+        Store(problem.losses + r, is_ignored ? C(0) : std::numeric_limits<C>::quiet_NaN());
+      }
       WaitForCopies<0>();
       kept.Fetch(next);
       continue;
@@ -185,14 +252,61 @@ SIMT_KERNEL SIMT_RESIDENT(kMaxLanes, kResidentBlocks) void CrossEntropyInPlaceKe
 
     const C shift = total.Shift();
     const C log_sum = Log(total.sum);
-    if (ThreadIndex() == 0) Store(losses + r, (shift - target_logit) + log_sum);
-    if (!with_gradient) continue;
-    const LogitsGradient<T> gradient(shift + log_sum, scale, target);
-    WriteGradient<T, N> write{row, gradient};
+    if (ThreadIndex() == 0) Store(problem.losses + r, (shift - target_logit) + log_sum);
+    if (!problem.with_gradient) continue;
+    const LogitsGradient<T> gradient(shift + log_sum, problem.scale, target);
+    Write write{out, gradient};
     ForEachBatch<N>(row, kept_vectors, vectors, write);
     kept.Replace(write, next);
-    if (tail < classes) Store(row + tail, gradient.At(tail, Load<1>(row + tail)));
+    if (tail < classes) write.At(tail, Load<1>(row + tail));
   }
+}
+
+template <typename Out, typename T, typename I>
+void RunCrossEntropy(const Context& context, const CrossEntropyProblem<T, I>& problem) {
+  const auto launch = [&]<int N>(std::integral_constant<int, N>) {
+    const std::int64_t vectors = problem.classes / N;
+    int block = 32;
+    while (block < kMaxLanes && block * kBatch < vectors)
+      block *= 2;
+    // Half of the memory, so that one row is read while another one is written.
+    const auto limit =
+        static_cast<std::int64_t>(MaxDynamicSharedBytes(context) / 2 / sizeof(Vec<T, N>));
+    const std::int64_t kept = problem.with_gradient ? std::min(vectors, limit) : 0;
+    Geometry geometry = Rows(problem.rows, block);
+    if (kept > 0) {
+      geometry.grid_x = std::min(
+          geometry.grid_x, MultiprocessorCount(context) * kResidentBlocks * kMaxLanes / block);
+    }
+    geometry.dynamic_shared_bytes = static_cast<std::size_t>(kept) * sizeof(Vec<T, N>);
+    Launch(context, geometry, &CrossEntropyInPlaceKernel<T, Out, I, N>, problem, kept);
+  };
+  constexpr int kFull = kMaxVectorWidth<T>;
+  if (VectorWidth(problem.logits, problem.row_stride) >= kFull &&
+      (problem.codes == nullptr || VectorWidth(problem.codes, problem.classes) >= kFull)) {
+    launch(std::integral_constant<int, kFull>{});
+  } else {
+    launch(std::integral_constant<int, 1>{});
+  }
+}
+
+/// The problem with its gradients in place.
+template <typename T, typename I>
+CrossEntropyProblem<T, I> MakeProblem(const Tensor& losses, const Tensor& logits,
+                                      const Tensor& targets, std::int64_t ignore_index,
+                                      double scale, bool with_gradient) {
+  using C = ComputeType<T>;
+  CrossEntropyProblem<T, I> problem = {};
+  problem.losses = losses.data<C>();
+  problem.logits = logits.data<T>();
+  problem.targets = targets.data<I>();
+  problem.rows = targets.numel();
+  problem.classes = logits.size(-1);
+  problem.row_stride = logits.strides()[0];
+  problem.ignore_index = ignore_index;
+  problem.scale = static_cast<C>(scale);
+  problem.with_gradient = with_gradient;
+  return problem;
 }
 
 }  // namespace
@@ -200,39 +314,32 @@ SIMT_KERNEL SIMT_RESIDENT(kMaxLanes, kResidentBlocks) void CrossEntropyInPlaceKe
 void CrossEntropyInPlace(const Context& context, const Tensor& losses, const Tensor& logits,
                          const Tensor& targets, std::int64_t ignore_index, double scale,
                          bool with_gradient) {
-  const std::int64_t rows = targets.numel();
-  const std::int64_t classes = logits.size(-1);
   DispatchFloating("CrossEntropy", logits.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    using C = ComputeType<T>;
     DispatchIndex("CrossEntropy", targets.dtype(), [&](auto index_tag) {
+      using T = typename decltype(tag)::type;
       using I = typename decltype(index_tag)::type;
-      const auto launch = [&]<int N>(std::integral_constant<int, N>) {
-        const std::int64_t vectors = classes / N;
-        int block = 32;
-        while (block < kMaxLanes && block * kBatch < vectors)
-          block *= 2;
-        // Half of the memory, so that one row is read while another one is written.
-        const auto limit =
-            static_cast<std::int64_t>(MaxDynamicSharedBytes(context) / 2 / sizeof(Vec<T, N>));
-        const std::int64_t kept = with_gradient ? std::min(vectors, limit) : 0;
-        Geometry geometry = Rows(rows, block);
-        if (kept > 0) {
-          geometry.grid_x = std::min(
-              geometry.grid_x, MultiprocessorCount(context) * kResidentBlocks * kMaxLanes / block);
-        }
-        geometry.dynamic_shared_bytes = static_cast<std::size_t>(kept) * sizeof(Vec<T, N>);
-        Launch(context, geometry, &CrossEntropyInPlaceKernel<T, I, N>, losses.data<C>(),
-               logits.data<T>(), targets.data<I>(), rows, classes, logits.strides()[0], kept,
-               ignore_index, static_cast<C>(scale), with_gradient);
-      };
-      if (VectorWidth(logits.data<T>(), logits.strides()[0]) >= kMaxVectorWidth<T>) {
-        launch(std::integral_constant<int, kMaxVectorWidth<T>>{});
-      } else {
-        launch(std::integral_constant<int, 1>{});
-      }
+      RunCrossEntropy<T>(
+          context, MakeProblem<T, I>(losses, logits, targets, ignore_index, scale, with_gradient));
     });
   });
+}
+
+void CrossEntropyToCodes(const Context& context, const Tensor& losses, const Tensor& codes,
+                         const Tensor& logits, const Tensor& targets, std::int64_t ignore_index,
+                         double scale) {
+  const auto run = [&]<typename T>(TypeTag<T>) {
+    DispatchIndex("CrossEntropy", targets.dtype(), [&](auto index_tag) {
+      using I = typename decltype(index_tag)::type;
+      auto problem = MakeProblem<T, I>(losses, logits, targets, ignore_index, scale, true);
+      problem.codes = codes.data<Code>();
+      RunCrossEntropy<Code>(context, problem);
+    });
+  };
+  if (logits.dtype() == DataType::kBFloat16) {
+    run(TypeTag<BFloat16>{});
+  } else {
+    run(TypeTag<float>{});
+  }
 }
 
 }  // namespace infini_train::simt

@@ -28,14 +28,35 @@ struct LogitsGradient {
       results[k] = FromCompute<T>(probability(numbers[k]) * scale);
     const std::int64_t hot = target - i;
     if (hot >= 0 && hot < M) {
-      C logit = 0;
-      for (int k = 0; k < M; ++k)
-        logit = k == hot ? ToCompute(x[k]) : logit;
-      const T result = FromCompute<T>(Expm1(logit - lse) * scale);
+      const T result = FromCompute<T>(AtTarget(static_cast<int>(hot), x));
       for (int k = 0; k < M; ++k)
         results[k] = k == hot ? result : results[k];
     }
     return results;
+  }
+
+  /// The same, not rounded.
+  template <int M>
+  SIMT_DEVICE void Numbers(C (&numbers)[M], std::int64_t i, const Vec<T, M>& x) const {
+    Packed<T, M>(x).Widen(numbers);
+    for (int k = 0; k < M; ++k)
+      numbers[k] = probability(numbers[k]) * scale;
+    const std::int64_t hot = target - i;
+    if (hot >= 0 && hot < M) {
+      const C number = AtTarget(static_cast<int>(hot), x);
+      for (int k = 0; k < M; ++k)
+        numbers[k] = k == hot ? number : numbers[k];
+    }
+  }
+
+ private:
+  template <int M>
+  SIMT_DEVICE C AtTarget(int hot, const Vec<T, M>& x) const {
+    C logit = 0;
+    SIMT_UNROLL
+    for (int k = 0; k < M; ++k)
+      logit = k == hot ? ToCompute(x[k]) : logit;
+    return Expm1(logit - lse) * scale;
   }
 };
 

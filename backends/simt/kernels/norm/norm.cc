@@ -1,34 +1,7 @@
-#include "backends/simt/kernels/norm/norm_row.h"
+#include "backends/simt/kernels/norm/row_statistics.h"
 
 namespace infini_train::simt {
 namespace {
-
-template <typename T, int N>
-struct SumElements {
-  ComputeType<T> sum = 0;
-
-  SIMT_DEVICE void operator()(std::int64_t, const Vec<T, N>& x) {
-    ComputeType<T> part = 0;
-    for (int k = 0; k < N; ++k)
-      part += ToCompute(x[k]);
-    sum += part;
-  }
-};
-
-template <typename T, int N>
-struct SumSquares {
-  ComputeType<T> mean;
-  ComputeType<T> sum = 0;
-
-  SIMT_DEVICE void operator()(std::int64_t, const Vec<T, N>& x) {
-    ComputeType<T> part = 0;
-    for (int k = 0; k < N; ++k) {
-      const ComputeType<T> difference = ToCompute(x[k]) - mean;
-      part += difference * difference;
-    }
-    sum += part;
-  }
-};
 
 template <typename T, int N, bool centered>
 struct WriteNormalized {
@@ -56,9 +29,8 @@ struct WriteNormalized {
   }
 };
 
-/// LayerNorm where centered, else RMSNorm, which has neither mean nor bias. The variance is summed
-/// over differences to the mean, since the difference of two large sums would lose it. Where `sum`
-/// is not null, it becomes x + residual, which is normalised.
+/// LayerNorm where centered, else RMSNorm, which has neither mean nor bias. Where `sum` is not
+/// null, it becomes x + residual, which is normalised.
 template <typename T, int N, typename Team, bool centered>
 SIMT_KERNEL void NormForwardKernel(T* sum, T* out, ComputeType<T>* mean, ComputeType<T>* rstd,
                                    const T* x, const T* residual, NormParameter<T> weight,
@@ -71,16 +43,7 @@ SIMT_KERNEL void NormForwardKernel(T* sum, T* out, ComputeType<T>* mean, Compute
     const Row values = sum == nullptr
                            ? Row(x + first, hidden)
                            : Row::OfSum(x + first, residual + first, sum + first, hidden);
-    C m = 0;
-    if constexpr (centered) {
-      SumElements<T, N> elements;
-      values.ForEach(elements);
-      m = Team::Reduce(elements.sum, SumOp{}, C(0)) / static_cast<C>(hidden);
-    }
-    SumSquares<T, N> squares{m};
-    values.ForEach(squares);
-    const C variance = Team::Reduce(squares.sum, SumOp{}, C(0)) / static_cast<C>(hidden);
-    const C r = C(1) / Sqrt(variance + eps);
+    const auto [m, r] = RowNormStatistics<Team, N, centered>(values, hidden, eps);
     if (Team::Lane() == 0) {
       if constexpr (centered) Store(mean + row, m);
       Store(rstd + row, r);

@@ -1,10 +1,14 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
+#include "backends/simt/kernels/fp8/transpose_codes.h"
 #include "backends/simt/kernels/loss/cross_entropy_in_place.h"
 #include "backends/simt/rows.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/dispatch.h"
+#include "infini_train/ops/fp8.h"
+#include "infini_train/ops/fp8_composition.h"
 
 namespace infini_train::simt {
 namespace {
@@ -65,12 +69,26 @@ Tensor Transpose(const Tensor& x) {
   return x.AsStrided({x.size(1), x.size(0)}, {x.strides()[1], x.strides()[0]}, x.offset());
 }
 
-/// The op, a chunk of rows at a time.
+/// A matrix of the first rows * columns elements of `memory`.
+Tensor MatrixIn(const Tensor& memory, std::int64_t rows, std::int64_t columns) {
+  return memory.AsStrided({rows, columns}, {columns, 1}, memory.offset());
+}
+
+/// What gradients from products in FP8 take besides.
+struct Fp8Arguments {
+  Tensor& amax;
+  const Tensor& hidden_scale;
+  const Tensor& weight_codes;
+  const Tensor& weight_scale;
+};
+
+/// The op, or Fp8LinearCrossEntropy where it is given arguments for that, a chunk of rows at a
+/// time.
 class LinearCrossEntropyRun {
  public:
   LinearCrossEntropyRun(const Context& context, Tensor& grad_hidden, Tensor& grad_weight,
                         const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                        std::int64_t ignore_index, double scale)
+                        std::int64_t ignore_index, double scale, const Fp8Arguments* fp8 = nullptr)
       : context_(context),
         grad_hidden_(grad_hidden),
         grad_weight_(grad_weight),
@@ -79,6 +97,7 @@ class LinearCrossEntropyRun {
         targets_(targets),
         ignore_index_(ignore_index),
         scale_(scale),
+        fp8_(fp8),
         stat_(hidden.dtype() == DataType::kFloat64 ? DataType::kFloat64 : DataType::kFloat32) {}
 
   void Run(Tensor& loss) {
@@ -123,7 +142,16 @@ class LinearCrossEntropyRun {
         (vocab_size + kRowStrideMultiple - 1) / kRowStrideMultiple * kRowStrideMultiple;
     logits_ = Empty({rows, row_stride}, hidden_.dtype())
                   .AsStrided({rows, vocab_size}, {row_stride, 1}, 0);
+    if (fp8_ != nullptr && HasBackward()) {
+      codes_scale_ = ScaleOfBound(Fp8Format::kE5M2, std::abs(scale_));
+      codes_scale_tensor_ = MakeFp8Scale(codes_scale_, context_.device);
+      codes_ = Empty({rows, vocab_size}, DataType::kUInt8);
+    }
     if (!grad_weight_.defined()) return;
+    if (fp8_ != nullptr) {
+      transposed_codes_ = Empty({vocab_size, rows}, DataType::kUInt8);
+      hidden_codes_ = Empty({hidden_.size(1), rows}, DataType::kUInt8);
+    }
     masked_ = Empty({rows, hidden_.size(1)}, hidden_.dtype());
     // Sums over several chunks are rounded once, at the end.
     weight_sums_ = several && grad_weight_.dtype() != stat_ ? Empty(grad_weight_.shape(), stat_)
@@ -136,6 +164,10 @@ class LinearCrossEntropyRun {
     Tensor losses = Rows(losses_, begin, count);
     Tensor logits = Rows(logits_, 0, count);
     Call<op::Gemm>(logits, hidden, Transpose(weight_), Tensor(), false);
+    if (fp8_ != nullptr && HasBackward()) {
+      RunFp8Backward(begin, losses, logits, hidden, targets);
+      return;
+    }
     // With a backward the logits become their gradient.
     CrossEntropyInPlace(context_, losses, logits, targets, ignore_index_, scale_, HasBackward());
     if (grad_hidden_.defined()) {
@@ -147,6 +179,30 @@ class LinearCrossEntropyRun {
       MaskRows(masked, hidden, targets);
       Call<op::Gemm>(weight_sums_, Transpose(logits), masked, Tensor(), begin > 0);
     }
+  }
+
+  void RunFp8Backward(std::int64_t begin, const Tensor& losses, const Tensor& logits,
+                      const Tensor& hidden, const Tensor& targets) {
+    const std::int64_t count = logits.size(0), vocab_size = logits.size(1);
+    const Tensor codes = MatrixIn(codes_, count, vocab_size);
+    CrossEntropyToCodes(context_, losses, codes, logits, targets, ignore_index_,
+                        scale_ * static_cast<double>(codes_scale_));
+    if (grad_hidden_.defined()) {
+      Tensor grad_hidden = Rows(grad_hidden_, begin, count);
+      Call<op::Fp8Gemm>(grad_hidden, codes, Fp8Format::kE5M2, codes_scale_tensor_,
+                        fp8_->weight_codes, Fp8Format::kE4M3, fp8_->weight_scale, Tensor(), false);
+    }
+    if (!grad_weight_.defined()) return;
+    const Tensor transposed = MatrixIn(transposed_codes_, vocab_size, count);
+    TransposeCodes(context_, transposed, codes);
+    const Tensor masked = Rows(masked_, 0, count);
+    MaskRows(masked, hidden, targets);
+    Tensor hidden_codes = MatrixIn(hidden_codes_, hidden.size(1), count);
+    Tensor none;
+    Call<op::Fp8Quantize>(none, hidden_codes, none, fp8_->amax, masked, fp8_->hidden_scale,
+                          Fp8Format::kE4M3);
+    Call<op::Fp8Gemm>(weight_sums_, transposed, Fp8Format::kE5M2, codes_scale_tensor_, hidden_codes,
+                      Fp8Format::kE4M3, fp8_->hidden_scale, Tensor(), begin > 0);
   }
 
   void MaskRows(const Tensor& out, const Tensor& x, const Tensor& targets) const {
@@ -173,12 +229,19 @@ class LinearCrossEntropyRun {
   const Tensor& targets_;
   const std::int64_t ignore_index_;
   const double scale_;
+  const Fp8Arguments* const fp8_;
   const DataType stat_;
   std::int64_t rows_ = 1;
   Tensor losses_;       // [N]
   Tensor logits_;       // [rows, V] in hidden's type, then its gradient
   Tensor masked_;       // [rows, C]
   Tensor weight_sums_;  // [V, C]
+  // In FP8:
+  float codes_scale_ = 1;
+  Tensor codes_scale_tensor_;  // [2]
+  Tensor codes_;               // [rows, V], of the logits' gradient
+  Tensor transposed_codes_;    // [V, rows]
+  Tensor hidden_codes_;        // [C, rows], transposed
 };
 
 void LinearCrossEntropy(const Context& context, Tensor& loss, Tensor& grad_hidden,
@@ -189,8 +252,20 @@ void LinearCrossEntropy(const Context& context, Tensor& loss, Tensor& grad_hidde
       .Run(loss);
 }
 
+void Fp8LinearCrossEntropy(const Context& context, Tensor& loss, Tensor& grad_hidden,
+                           Tensor& grad_weight, Tensor& amax, const Tensor& hidden,
+                           const Tensor& weight, const Tensor& targets, const Tensor& hidden_scale,
+                           const Tensor& weight_codes, const Tensor& weight_scale,
+                           std::int64_t ignore_index, double scale) {
+  const Fp8Arguments fp8 = {amax, hidden_scale, weight_codes, weight_scale};
+  LinearCrossEntropyRun(context, grad_hidden, grad_weight, hidden, weight, targets, ignore_index,
+                        scale, &fp8)
+      .Run(loss);
+}
+
 }  // namespace
 
 SIMT_REGISTER_KERNEL(LinearCrossEntropy, &LinearCrossEntropy);
+SIMT_REGISTER_KERNEL(Fp8LinearCrossEntropy, &Fp8LinearCrossEntropy);
 
 }  // namespace infini_train::simt

@@ -172,10 +172,16 @@ void Arange(const KernelContext&, Tensor& out, Scalar start, Scalar step) {
   });
 }
 
+void CopyAll(const KernelContext& context, MutableTensorList outs, TensorList xs) {
+  for (std::size_t k = 0; k < outs.size(); ++k)
+    Copy(context, outs[k], xs[k]);
+}
+
 }  // namespace
 
 REGISTER_KERNEL(kCPU, Fill, &Fill);
 REGISTER_KERNEL(kCPU, Copy, &Copy);
+REGISTER_KERNEL(kCPU, CopyAll, &CopyAll);
 REGISTER_KERNEL(kCPU, Arange, &Arange);
 
 }  // namespace infini_train::cpu
