@@ -44,30 +44,34 @@ Fp8Scales::Fp8Scales(const std::vector<Fp8Format>& formats, Device device) {
   }
 }
 
-Fp8Matrix Fp8Scales::Quantize(std::int64_t tensor, const Dims& shape, const Fp8Wanted& wanted,
-                              const Fp8Pass& pass, bool record) {
+Fp8ScaleUse Fp8Scales::Use(std::int64_t tensor, const Fp8Pass& pass, bool record) {
   Entry& entry = entries_.at(static_cast<std::size_t>(tensor));
   const Device device = entry.scale.device();
-  Fp8Matrix result = {{}, {}, entry.scale, entry.format};
-  Tensor none;
-  if (!entry.has_past) {
-    Rows rows = entry.rows;
-    if (!record) {
-      rows = {Filled({1, 2}, 1, device), Filled({1}, 0, device), Filled({1, 1}, 0, device),
-              entry.rows.largest};
-      result.scale = raw::Reshape(rows.scales, {2});
-    }
-    Tensor amax = raw::Reshape(rows.amax, {});
-    pass(none, none, none, amax, entry.scale, entry.format);
-    rows.Update();
-    entry.has_past = record;
+  Fp8ScaleUse use = {entry.scale, record ? entry.amax : Tensor(), entry.format};
+  if (entry.has_past) return use;
+  Rows rows = entry.rows;
+  if (!record) {
+    rows = {Filled({1, 2}, 1, device), Filled({1}, 0, device), Filled({1, 1}, 0, device),
+            entry.rows.largest};
+    use.scale = raw::Reshape(rows.scales, {2});
   }
+  Tensor none, amax = raw::Reshape(rows.amax, {});
+  pass(none, none, none, amax, entry.scale, entry.format);
+  rows.Update();
+  entry.has_past = record;
+  return use;
+}
+
+Fp8Matrix Fp8Scales::Quantize(std::int64_t tensor, const Dims& shape, const Fp8Wanted& wanted,
+                              const Fp8Pass& pass, bool record) {
+  Fp8ScaleUse use = Use(tensor, pass, record);
+  const Device device = use.scale.device();
+  Fp8Matrix result = {{}, {}, use.scale, use.format};
   if (wanted.codes) result.codes = Tensor::Empty(shape, DataType::kUInt8, device);
   if (wanted.transposed)
     result.transposed = Tensor::Empty({shape[1], shape[0]}, DataType::kUInt8, device);
   Tensor column_sums = wanted.column_sums;
-  pass(result.codes, result.transposed, column_sums, record ? entry.amax : none, result.scale,
-       entry.format);
+  pass(result.codes, result.transposed, column_sums, use.amax, use.scale, use.format);
   return result;
 }
 
@@ -110,28 +114,43 @@ void Fp8Scales::LoadState(const Fp8ScalesState& state) {
 Fp8LinearState::Fp8LinearState(std::shared_ptr<Fp8Scales> scales, std::int64_t index)
     : scales_(std::move(scales)), first_(index * kTensorsPerLinear) {}
 
+Fp8ScaleUse Fp8LinearState::UseInput(const Fp8Pass& pass, bool record) const {
+  return scales_->Use(first_, pass, record);
+}
+
 Fp8Matrix Fp8LinearState::QuantizeInput(const Dims& shape, const Fp8Wanted& wanted,
                                         const Fp8Pass& pass, bool record) const {
   return scales_->Quantize(first_, shape, wanted, pass, record);
 }
 
-Fp8Matrix Fp8LinearState::QuantizeWeight(const Tensor& weight, bool record) {
-  const bool is_current = weight_.codes.defined() && weight_data_ == weight.raw_data() &&
-                          weight_version_ == weight.version() &&
-                          weight_updates_ == scales_->num_updates() &&
-                          (weight_recorded_ || !record);
-  if (is_current) return weight_;
+bool Fp8LinearState::IsCurrent(const Tensor& weight) const {
+  return weight_.scale.defined() && weight_data_ == weight.raw_data() &&
+         weight_version_ == weight.version() && weight_updates_ == scales_->num_updates();
+}
+
+Fp8Matrix Fp8LinearState::KeepWeight(const Tensor& weight, const Fp8Wanted& wanted, bool record) {
   const Tensor matrix = raw::Contiguous(weight);
   const Fp8Pass pass = [&](Tensor& out, Tensor& transposed, Tensor& column_sums, Tensor& amax,
                            const Tensor& scale, Fp8Format format) {
     Call<op::Fp8Quantize>(out, transposed, column_sums, amax, matrix, scale, format);
   };
-  weight_ = scales_->Quantize(first_ + 1, matrix.shape(), {.transposed = record}, pass, record);
+  weight_ = scales_->Quantize(first_ + 1, matrix.shape(), wanted, pass, record);
   weight_data_ = weight.raw_data();
   weight_version_ = weight.version();
   weight_updates_ = scales_->num_updates();
   weight_recorded_ = record;
   return weight_;
+}
+
+Fp8Matrix Fp8LinearState::QuantizeWeight(const Tensor& weight, bool record) {
+  const bool is_there = weight_.codes.defined() && (weight_recorded_ || !record);
+  return is_there && IsCurrent(weight) ? weight_
+                                       : KeepWeight(weight, {.transposed = record}, record);
+}
+
+Fp8Matrix Fp8LinearState::QuantizeTransposedWeight(const Tensor& weight) {
+  const bool is_there = weight_.transposed.defined() && weight_recorded_;
+  return is_there && IsCurrent(weight) ? weight_ : KeepWeight(weight, {.codes = false}, true);
 }
 
 Fp8Matrix Fp8LinearState::QuantizeGradient(const Dims& shape, const Fp8Wanted& wanted,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "infini_train/core/api.h"
@@ -27,11 +28,26 @@ struct Fp8Matrix {
 using Fp8Pass = std::function<void(Tensor& out, Tensor& transposed, Tensor& column_sums,
                                    Tensor& amax, const Tensor& scale, Fp8Format format)>;
 
+/// A linear layer's input that is there in FP8 alone.
+struct Fp8Activation {
+  /// What the recorded graph knows it by: of its shape and type, with its gradient, but without
+  /// its numbers.
+  Tensor handle;
+  Fp8Matrix matrix;  ///< of the rows
+};
+
 /// Which copies of a matrix are wanted, and where the sums of its columns go, if anywhere.
 struct Fp8Wanted {
   bool codes = true;
   bool transposed = true;
   Tensor column_sums = {};
+};
+
+/// The scale to quantise a tensor with, and where its magnitudes are recorded, if anywhere.
+struct Fp8ScaleUse {
+  Tensor scale;
+  Tensor amax;
+  Fp8Format format = Fp8Format::kE4M3;
 };
 
 /// What the scales of some tensors have come from, for checkpoints.
@@ -53,8 +69,11 @@ class INFINI_TRAIN_API Fp8Scales {
   /// For the tensors 0, 1, … of these formats.
   Fp8Scales(const std::vector<Fp8Format>& formats, Device device);
 
-  /// Quantises tensor number `tensor`, of `shape` [M, K]. Where not `record`, the scale is the one
-  /// that recording would have used, but nothing is remembered.
+  /// How tensor number `tensor` is quantised by someone else; `pass` measures it where it has no
+  /// past. Where not `record`, the scale is the one that recording would have used, but nothing is
+  /// remembered.
+  Fp8ScaleUse Use(std::int64_t tensor, const Fp8Pass& pass, bool record);
+  /// Quantises it, of `shape` [M, K].
   Fp8Matrix Quantize(std::int64_t tensor, const Dims& shape, const Fp8Wanted& wanted,
                      const Fp8Pass& pass, bool record);
 
@@ -106,14 +125,20 @@ class INFINI_TRAIN_API Fp8LinearState {
 
   Fp8Scales& scales() const { return *scales_; }
 
+  Fp8ScaleUse UseInput(const Fp8Pass& pass, bool record) const;
   Fp8Matrix QuantizeInput(const Dims& shape, const Fp8Wanted& wanted, const Fp8Pass& pass,
                           bool record) const;
   /// Both copies where `record`, else at least the first; kept until the weight or the scales
   /// change.
   Fp8Matrix QuantizeWeight(const Tensor& weight, bool record);
+  /// The second copy alone, recorded, for a layer that asks for nothing else.
+  Fp8Matrix QuantizeTransposedWeight(const Tensor& weight);
   Fp8Matrix QuantizeGradient(const Dims& shape, const Fp8Wanted& wanted, const Fp8Pass& pass) const;
 
  private:
+  bool IsCurrent(const Tensor& weight) const;
+  Fp8Matrix KeepWeight(const Tensor& weight, const Fp8Wanted& wanted, bool record);
+
   std::shared_ptr<Fp8Scales> scales_;
   std::int64_t first_;
   Fp8Matrix weight_;
@@ -126,8 +151,10 @@ class INFINI_TRAIN_API Fp8LinearState {
 
 /// Linear(x, weight, bias) in FP8, of Linear's result type, which must be float32 or bfloat16.
 /// While nothing is recorded (NoGrad) the scales stay as they are. Backward throws Error when the
-/// scales were updated since.
+/// scales were updated since. An Fp8Activation x was made for `state`.
 INFINI_TRAIN_API Tensor Fp8Linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                  const std::shared_ptr<Fp8LinearState>& state);
+INFINI_TRAIN_API Tensor Fp8Linear(const Fp8Activation& x, const Tensor& weight, const Tensor& bias,
                                   const std::shared_ptr<Fp8LinearState>& state);
 
 /// Fp8Linear(Gelu(Fp8Linear(x, fc_weight, fc_bias)), proj_weight, proj_bias): GELU and its gradient
@@ -137,5 +164,28 @@ INFINI_TRAIN_API Tensor Fp8GeluMlp(const Tensor& x, const Tensor& fc_weight, con
                                    bool tanh_approximation,
                                    const std::shared_ptr<Fp8LinearState>& fc,
                                    const std::shared_ptr<Fp8LinearState>& proj);
+INFINI_TRAIN_API Tensor Fp8GeluMlp(const Fp8Activation& x, const Tensor& fc_weight,
+                                   const Tensor& fc_bias, const Tensor& proj_weight,
+                                   const Tensor& proj_bias, bool tanh_approximation,
+                                   const std::shared_ptr<Fp8LinearState>& fc,
+                                   const std::shared_ptr<Fp8LinearState>& proj);
+
+/// AddLayerNorm and AddRmsNorm whose norm is quantised at once, as the input of `consumer`: no
+/// other numbers of it are written. `transposed`: whether the consumer's weight needs a gradient.
+INFINI_TRAIN_API std::pair<Tensor, Fp8Activation> Fp8AddLayerNorm(
+    const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias, double eps,
+    const Fp8LinearState& consumer, bool transposed);
+INFINI_TRAIN_API std::pair<Tensor, Fp8Activation> Fp8AddRmsNorm(const Tensor& x,
+                                                                const Tensor& residual,
+                                                                const Tensor& weight, double eps,
+                                                                const Fp8LinearState& consumer,
+                                                                bool transposed);
+
+/// LinearCrossEntropy whose gradients come from products in FP8. Logits and loss are those of
+/// LinearCrossEntropy. `state` is of the head: its input's and its weight's scales follow what is
+/// recorded, and the gradient of the logits, which is bounded, needs none.
+INFINI_TRAIN_API Tensor Fp8LinearCrossEntropy(const Tensor& hidden, const Tensor& weight,
+                                              const Tensor& targets, double scale,
+                                              Fp8LinearState& state, std::int64_t ignore_index);
 
 }  // namespace infini_train

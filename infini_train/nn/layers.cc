@@ -21,6 +21,10 @@ std::shared_ptr<Fp8LinearState> Linear::active_fp8_state() const {
   return GetMatmulPrecision() == MatmulPrecision::kFp8 ? fp8_state_ : nullptr;
 }
 
+Tensor Linear::ApplyToQuantized(const Fp8Activation& x) const {
+  return Fp8Linear(x, weight_, bias_, fp8_state_);
+}
+
 Tensor Linear::Forward(const Tensor& x, const ForwardContext&) {
   if (const auto state = active_fp8_state()) return Fp8Linear(x, weight_, bias_, state);
   return infini_train::Linear(x, weight_, bias_);
@@ -60,6 +64,12 @@ std::pair<Tensor, Tensor> LayerNorm::FusedAddThenNormalize(const Tensor& x, cons
   return AddLayerNorm(x, branch, weight_, bias_, eps_);
 }
 
+std::pair<Tensor, Fp8Activation> LayerNorm::AddThenQuantize(const Tensor& x, const Tensor& branch,
+                                                            const Linear& consumer) const {
+  return Fp8AddLayerNorm(x, branch, weight_, bias_, eps_, *consumer.active_fp8_state(),
+                         consumer.weight().requires_grad());
+}
+
 RmsNorm::RmsNorm(std::int64_t hidden_size, double eps, TensorOptions options) : eps_(eps) {
   weight_ =
       RegisterParameter("weight", Tensor::Empty({hidden_size}, options.dtype, options.device));
@@ -71,6 +81,12 @@ Tensor RmsNorm::Forward(const Tensor& x, const ForwardContext&) {
 
 std::pair<Tensor, Tensor> RmsNorm::FusedAddThenNormalize(const Tensor& x, const Tensor& branch) {
   return AddRmsNorm(x, branch, weight_, eps_);
+}
+
+std::pair<Tensor, Fp8Activation> RmsNorm::AddThenQuantize(const Tensor& x, const Tensor& branch,
+                                                          const Linear& consumer) const {
+  return Fp8AddRmsNorm(x, branch, weight_, eps_, *consumer.active_fp8_state(),
+                       consumer.weight().requires_grad());
 }
 
 Dropout::Dropout(double p) {

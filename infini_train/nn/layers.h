@@ -35,6 +35,11 @@ class INFINI_TRAIN_API Linear : public Module {
   /// The state, where the layer now computes in FP8; else null.
   std::shared_ptr<Fp8LinearState> active_fp8_state() const;
 
+  /// Whether ApplyToQuantized takes the place of a call: the layer computes in FP8, and no hooks
+  /// watch.
+  bool TakesQuantized() const { return !HasForwardHooks() && active_fp8_state() != nullptr; }
+  Tensor ApplyToQuantized(const Fp8Activation& x) const;
+
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
 
@@ -65,6 +70,10 @@ class INFINI_TRAIN_API Norm : public Module {
   /// where no hooks watch.
   std::pair<Tensor, Tensor> AddThenNormalize(const Tensor& x, const Tensor& branch,
                                              const ForwardContext& context);
+  /// The same where no hooks watch, with the normalised sum in FP8 alone, for `consumer`, which
+  /// takes it so.
+  virtual std::pair<Tensor, Fp8Activation> AddThenQuantize(const Tensor& x, const Tensor& branch,
+                                                           const Linear& consumer) const = 0;
 
  protected:
   virtual std::pair<Tensor, Tensor> FusedAddThenNormalize(const Tensor& x,
@@ -75,6 +84,8 @@ class INFINI_TRAIN_API Norm : public Module {
 class INFINI_TRAIN_API LayerNorm : public Norm {
  public:
   LayerNorm(std::int64_t hidden_size, double eps, bool bias = true, TensorOptions options = {});
+  std::pair<Tensor, Fp8Activation> AddThenQuantize(const Tensor& x, const Tensor& branch,
+                                                   const Linear& consumer) const override;
 
  protected:
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
@@ -90,6 +101,8 @@ class INFINI_TRAIN_API LayerNorm : public Norm {
 class INFINI_TRAIN_API RmsNorm : public Norm {
  public:
   RmsNorm(std::int64_t hidden_size, double eps, TensorOptions options = {});
+  std::pair<Tensor, Fp8Activation> AddThenQuantize(const Tensor& x, const Tensor& branch,
+                                                   const Linear& consumer) const override;
 
   const Tensor& weight() const { return weight_; }
   double eps() const { return eps_; }

@@ -40,6 +40,23 @@ Tensor TakeHeads(const Tensor& packed, std::int64_t first, std::int64_t count,
   return Transpose(Reshape(part, {packed.size(0), packed.size(1), count, head_dim}), 1, 2);
 }
 
+/// The stream behind a norm and an attention or MLP.
+template <typename Layer>
+ResidualStream Through(Norm& norm, Layer& layer, const ResidualStream& stream,
+                       const ForwardContext& context) {
+  const Linear* projection = layer.input_projection();
+  const bool watched = norm.HasForwardHooks() || layer.HasForwardHooks();
+  if (projection != nullptr && !watched && projection->TakesQuantized()) {
+    const auto [x, normalized] = norm.AddThenQuantize(stream.x, stream.branch, *projection);
+    return {x, layer.ApplyToQuantized(normalized, context)};
+  }
+  const auto [x, normalized] = norm.AddThenNormalize(stream.x, stream.branch, context);
+  return {x, layer(normalized, context)};
+}
+
+/// Libraries multiply in FP8 where the sums' terms are a multiple of as many.
+constexpr std::int64_t kFp8Multiple = 16;
+
 /// The tensors of a state of FP8 scales, by the ends of their names.
 constexpr std::pair<std::string_view, Tensor Fp8ScalesState::*> kFp8StateTensors[] = {
     {"scale", &Fp8ScalesState::scale},
@@ -123,7 +140,15 @@ Tensor CausalSelfAttention::AttendByHeads(const Tensor& qkv, const ForwardContex
 }
 
 Tensor CausalSelfAttention::Forward(const Tensor& x, const ForwardContext& context) {
-  const Tensor qkv = (*c_attn_)(x, context);
+  return Attend((*c_attn_)(x, context), context);
+}
+
+Tensor CausalSelfAttention::ApplyToQuantized(const Fp8Activation& x,
+                                             const ForwardContext& context) {
+  return Attend(c_attn_->ApplyToQuantized(x), context);
+}
+
+Tensor CausalSelfAttention::Attend(const Tensor& qkv, const ForwardContext& context) {
   Tensor out;
   const bool rotates = context.rotary_cos.defined();
   const bool watched = q_norm_ && (q_norm_->HasForwardHooks() || k_norm_->HasForwardHooks());
@@ -156,25 +181,39 @@ Mlp::Mlp(const TransformerConfig& config, TensorOptions options) : activation_(c
   dropout_ = RegisterModule("dropout", std::make_shared<Dropout>(config.residual_dropout));
 }
 
-Tensor Mlp::Forward(const Tensor& x, const ForwardContext& context) {
+bool Mlp::IsFp8GeluMlp() const {
   const bool is_gelu = activation_ == Activation::kGelu || activation_ == Activation::kGeluTanh;
+  return is_gelu && c_fc_->TakesQuantized() && c_proj_->TakesQuantized();
+}
+
+template <typename Input>
+Tensor Mlp::MultiplyInFp8(const Input& x) const {
+  return Fp8GeluMlp(x, c_fc_->weight(), c_fc_->bias(), c_proj_->weight(), c_proj_->bias(),
+                    activation_ == Activation::kGeluTanh, c_fc_->active_fp8_state(),
+                    c_proj_->active_fp8_state());
+}
+
+Tensor Mlp::Forward(const Tensor& x, const ForwardContext& context) {
+  if (IsFp8GeluMlp()) return (*dropout_)(MultiplyInFp8(x), context);
   const bool watched = c_fc_->HasForwardHooks() || c_proj_->HasForwardHooks();
-  const auto fc_fp8 = c_fc_->active_fp8_state(), proj_fp8 = c_proj_->active_fp8_state();
-  if (is_gelu && !watched && fc_fp8 && proj_fp8) {
-    return (*dropout_)(
-        Fp8GeluMlp(x, c_fc_->weight(), c_fc_->bias(), c_proj_->weight(), c_proj_->bias(),
-                   activation_ == Activation::kGeluTanh, fc_fp8, proj_fp8),
-        context);
-  }
-  if (activation_ == Activation::kGeluTanh && !watched && !fc_fp8 && !proj_fp8) {
+  const bool is_fp8 = c_fc_->active_fp8_state() || c_proj_->active_fp8_state();
+  if (activation_ == Activation::kGeluTanh && !watched && !is_fp8) {
     return (*dropout_)(
         GeluMlp(x, c_fc_->weight(), c_fc_->bias(), c_proj_->weight(), c_proj_->bias()), context);
   }
-  if (activation_ == Activation::kSwiGlu && !watched && !fc_fp8 && !proj_fp8) {
+  if (activation_ == Activation::kSwiGlu && !watched && !is_fp8) {
     return (*dropout_)(
         SwiGluMlp(x, c_fc_->weight(), c_fc_->bias(), c_proj_->weight(), c_proj_->bias()), context);
   }
-  Tensor hidden = (*c_fc_)(x, context);
+  return Project((*c_fc_)(x, context), context);
+}
+
+Tensor Mlp::ApplyToQuantized(const Fp8Activation& x, const ForwardContext& context) {
+  return IsFp8GeluMlp() ? (*dropout_)(MultiplyInFp8(x), context)
+                        : Project(c_fc_->ApplyToQuantized(x), context);
+}
+
+Tensor Mlp::Project(Tensor hidden, const ForwardContext& context) {
   switch (activation_) {
     case Activation::kGelu:
       hidden = Gelu(hidden, GeluApproximation::kNone);
@@ -212,10 +251,7 @@ TransformerBlock::TransformerBlock(const TransformerConfig& config, std::int64_t
 ResidualStream TransformerBlock::Continue(const ResidualStream& stream,
                                           const ForwardContext& context) {
   if (HasForwardHooks()) return {(*this)(stream.Sum(), context), {}};
-  const auto [x, normalized] = ln_1_->AddThenNormalize(stream.x, stream.branch, context);
-  const auto [middle, middle_normalized] =
-      ln_2_->AddThenNormalize(x, (*attn_)(normalized, context), context);
-  return {middle, (*mlp_)(middle_normalized, context)};
+  return Through(*ln_2_, *mlp_, Through(*ln_1_, *attn_, stream, context), context);
 }
 
 Tensor TransformerBlock::Forward(const Tensor& x, const ForwardContext& context) {
@@ -346,11 +382,19 @@ void Transformer::PrepareFp8() {
                      std::end(Fp8LinearState::kFormats));
     }
   }
-  fp8_scales_ = std::make_shared<Fp8Scales>(formats, head_weight().device());
-  for (std::size_t i = 0; i < linears.size(); ++i) {
-    linears[i]->set_fp8_state(
-        std::make_shared<Fp8LinearState>(fp8_scales_, static_cast<std::int64_t>(i)));
+  const bool has_head = config_.vocab_size % kFp8Multiple == 0;
+  if (has_head) {
+    fp8_linears_.emplace_back("lm_head");
+    formats.insert(formats.end(), std::begin(Fp8LinearState::kFormats),
+                   std::end(Fp8LinearState::kFormats));
   }
+  fp8_scales_ = std::make_shared<Fp8Scales>(formats, head_weight().device());
+  const auto state_of = [&](std::size_t i) {
+    return std::make_shared<Fp8LinearState>(fp8_scales_, static_cast<std::int64_t>(i));
+  };
+  for (std::size_t i = 0; i < linears.size(); ++i)
+    linears[i]->set_fp8_state(state_of(i));
+  if (has_head) fp8_head_ = state_of(linears.size());
 }
 
 void Transformer::UpdateFp8Scales() {
@@ -478,13 +522,21 @@ Tensor Transformer::Forward(const Tensor& ids, const ForwardContext& context) {
   return infini_train::Linear(HiddenStates(ids, context), head_weight());
 }
 
+Tensor Transformer::LossOfHidden(const Tensor& hidden, const Tensor& targets, double scale) {
+  if (fp8_head_ && GetMatmulPrecision() == MatmulPrecision::kFp8) {
+    return Fp8LinearCrossEntropy(hidden, head_weight(), targets, scale, *fp8_head_,
+                                 kDefaultIgnoreIndex);
+  }
+  return LinearCrossEntropy(hidden, head_weight(), targets, scale);
+}
+
 Tensor Transformer::Loss(const Tensor& ids, const Tensor& targets, double scale,
                          const ForwardContext& context) {
   ForwardContext pass = context;
   RouterStatistics routers;
   const bool balances = BalancesExperts();
   if (balances && pass.routers == nullptr) pass.routers = &routers;
-  const Tensor loss = LinearCrossEntropy(HiddenStates(ids, pass), head_weight(), targets, scale);
+  const Tensor loss = LossOfHidden(HiddenStates(ids, pass), targets, scale);
   if (!balances) return loss;
   return loss + pass.routers->LoadBalancingLoss() *
                     Scalar(config_.router_aux_loss_coef * pass.auxiliary_weight);

@@ -25,7 +25,10 @@ class INFINI_TRAIN_API CausalSelfAttention : public Module {
   CausalSelfAttention(const TransformerConfig& config, std::int64_t layer_index,
                       TensorOptions options);
 
+  const Linear* input_projection() const { return c_attn_.get(); }
   const Linear& output_projection() const { return *c_proj_; }
+  /// A call with x in FP8, where no hooks watch and the input projection takes it.
+  Tensor ApplyToQuantized(const Fp8Activation& x, const ForwardContext& context);
   void set_attention_dropout(double p) { config_.attention_dropout = p; }
 
   /// Whether Decode computes with weights of `dtype` what the layer computes with a cache: nobody
@@ -41,6 +44,8 @@ class INFINI_TRAIN_API CausalSelfAttention : public Module {
 
  private:
   AttentionParams Params() const;
+  /// What follows the input projection.
+  Tensor Attend(const Tensor& qkv, const ForwardContext& context);
   /// Applies norms, positions and the cache to the heads of qkv, one by one: [B, T, H D].
   Tensor AttendByHeads(const Tensor& qkv, const ForwardContext& context) const;
 
@@ -60,6 +65,8 @@ class INFINI_TRAIN_API Mlp : public FeedForward {
   Mlp(const TransformerConfig& config, TensorOptions options);
 
   const Tensor& output_weight() const override { return c_proj_->weight(); }
+  const Linear* input_projection() const override { return c_fc_.get(); }
+  Tensor ApplyToQuantized(const Fp8Activation& x, const ForwardContext& context) override;
 
   /// As CausalSelfAttention's.
   bool CanDecode(DataType dtype) const;
@@ -69,6 +76,13 @@ class INFINI_TRAIN_API Mlp : public FeedForward {
   Tensor Forward(const Tensor& x, const ForwardContext& context) override;
 
  private:
+  /// Whether the two layers and a GELU between them are one function in FP8.
+  bool IsFp8GeluMlp() const;
+  template <typename Input>
+  Tensor MultiplyInFp8(const Input& x) const;
+  /// What follows the input projection.
+  Tensor Project(Tensor hidden, const ForwardContext& context);
+
   Activation activation_;
   std::shared_ptr<Linear> c_fc_;
   std::shared_ptr<Linear> c_proj_;
@@ -170,8 +184,9 @@ class INFINI_TRAIN_API Transformer : public Module {
   std::vector<Tensor> Fp8Magnitudes() const;
 
   /// The scales of FP8, which are no part of the state dict; empty where there are none. For each
-  /// linear layer of the blocks the tensors of Fp8ScalesState by name ("h.0.attn.c_attn.scale"),
-  /// with T = 3 for its input, its weight and its output's gradient; on the CPU.
+  /// linear layer of the blocks, and the head ("lm_head") where it has some, the tensors of
+  /// Fp8ScalesState by name ("h.0.attn.c_attn.scale"), with T = 3 for its input, its weight and its
+  /// output's gradient; on the CPU.
   NamedTensors Fp8State();
   /// Goes on where `state` was taken, between steps; does nothing unless the model computes in
   /// FP8 now. Without it a model measures its tensors in its first step. Throws Error that lists
@@ -189,8 +204,10 @@ class INFINI_TRAIN_API Transformer : public Module {
   Tensor Decode(const Tensor& ids, const ForwardContext& context);
   /// Embeddings of the learned positions of `tokens` tokens, [T, C].
   Tensor LearnedPositions(std::int64_t tokens, const ForwardContext& context);
+  Tensor LossOfHidden(const Tensor& hidden, const Tensor& targets, double scale);
   ResidualStream RunBlocks(Tensor x, const ForwardContext& context);
-  /// Gives the linear layers of the blocks scales, before the first pass that asks for FP8.
+  /// Gives the linear layers of the blocks and the head scales, before the first pass that asks for
+  /// FP8.
   void PrepareFp8();
 
   TransformerConfig config_;
@@ -203,6 +220,7 @@ class INFINI_TRAIN_API Transformer : public Module {
   std::shared_ptr<Norm> ln_f_;
   std::shared_ptr<Linear> lm_head_;
   std::shared_ptr<Fp8Scales> fp8_scales_;
+  std::shared_ptr<Fp8LinearState> fp8_head_;
   std::vector<std::string> fp8_linears_;  ///< their names
 };
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "infini_train/autograd/backward.h"
@@ -163,6 +165,142 @@ TEST_P(Fp8LinearTest, MlpEqualsTwoLinearsWithGeluBetween) {
   const std::vector<Tensor> a = fused.Grads(), b = parts.Grads();
   for (std::size_t i = 0; i < a.size(); ++i)
     ExpectSameBits(a[i], b[i]);
+}
+
+/// A norm in front of a linear and of an MLP, in one way or the other.
+struct NormThenLinear {
+  NormThenLinear(Device device, DataType dtype)
+      : leaves(device, dtype, 48, 32, 64, 16),
+        residual(Leaves::Leaf(device, dtype, {2, 24, 32}, 3, 8)),
+        norm_weight(Leaves::Leaf(device, DataType::kFloat32, {32}, 1, 9)),
+        norm_bias(Leaves::Leaf(device, DataType::kFloat32, {32}, 1, 10)),
+        grad_sum(Leaves::Leaf(device, dtype, {2, 24, 32}, 1e-5, 11).Detach()),
+        states(MakeStates(device)) {}
+
+  /// The sum, the layer's result and all gradients.
+  std::vector<Tensor> Run(bool fused, bool layer_norm, bool mlp, bool with_residual) {
+    const Tensor other = with_residual ? residual : Tensor();
+    const auto layer = [&](const auto& x) {
+      return mlp ? Fp8GeluMlp(x, leaves.fc_weight, leaves.fc_bias, leaves.proj_weight,
+                              leaves.proj_bias, true, states.first, states.second)
+                 : Fp8Linear(x, leaves.fc_weight, leaves.fc_bias, states.first);
+    };
+    Tensor sum, y;
+    if (fused) {
+      const auto [total, normalized] =
+          layer_norm
+              ? Fp8AddLayerNorm(leaves.x, other, norm_weight, norm_bias, 1e-3, *states.first, true)
+              : Fp8AddRmsNorm(leaves.x, other, norm_weight, 1e-3, *states.first, true);
+      std::tie(sum, y) = std::pair(total, layer(normalized));
+    } else {
+      const auto [total, normalized] =
+          layer_norm ? AddLayerNorm(leaves.x, other, norm_weight, norm_bias, 1e-3)
+                     : AddRmsNorm(leaves.x, other, norm_weight, 1e-3);
+      std::tie(sum, y) = std::pair(total, layer(normalized));
+    }
+    const Tensor grad = Leaves::Leaf(y.device(), y.dtype(), y.shape(), 1e-5, 12).Detach();
+    const std::vector<Tensor> outputs = {sum, y}, grads = {grad_sum, grad};
+    Backward(outputs, grads);
+    std::vector<Tensor> results = {sum.Detach(),
+                                   y.Detach(),
+                                   leaves.x.grad(),
+                                   norm_weight.grad(),
+                                   leaves.fc_weight.grad(),
+                                   leaves.fc_bias.grad()};
+    if (with_residual) results.push_back(residual.grad());
+    if (layer_norm) results.push_back(norm_bias.grad());
+    if (mlp) results.push_back(leaves.proj_weight.grad());
+    return results;
+  }
+
+  Leaves leaves;
+  Tensor residual, norm_weight, norm_bias, grad_sum;
+  States states;
+};
+
+// Up to what is rounded otherwise, as the norm is not rounded before it is quantised.
+TEST_P(Fp8LinearTest, ANormMayQuantizeForTheLinearBehindIt) {
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (int kind = 0; kind < 8; ++kind) {
+      const bool layer_norm = kind % 2 == 0, mlp = kind / 2 % 2 == 0, with_residual = kind / 4 == 0;
+      SCOPED_TRACE(std::string(ToString(dtype)) + " " + std::to_string(kind));
+      NormThenLinear fused(device(), dtype), parts(device(), dtype);
+      const std::vector<Tensor> a = fused.Run(true, layer_norm, mlp, with_residual);
+      const std::vector<Tensor> b = parts.Run(false, layer_norm, mlp, with_residual);
+      for (std::size_t i = 0; i < a.size(); ++i)
+        ExpectNear(a[i], b[i], dtype == DataType::kFloat32 ? 0.02 : 0.05, std::to_string(i));
+      // Both recorded the same magnitudes.
+      fused.states.scales->Update();
+      parts.states.scales->Update();
+      ExpectSameBits(fused.states.scales->State().scale, parts.states.scales->State().scale);
+    }
+  }
+}
+
+TEST_P(Fp8LinearTest, AnActivationIsForAGivenUse) {
+  NormThenLinear run(device(), DataType::kFloat32);
+  const auto normalized = [&] {
+    return Fp8AddRmsNorm(run.leaves.x, {}, run.norm_weight, 1e-3, *run.states.first, false).second;
+  };
+  // The copy for the weight's gradient is missing, which matters where there is one.
+  EXPECT_THROW(Fp8Linear(normalized(), run.leaves.fc_weight, {}, run.states.first), Error);
+  const NoGrad no_grad;
+  EXPECT_EQ(Fp8Linear(normalized(), run.leaves.fc_weight, {}, run.states.first).shape(),
+            (Dims{2, 24, 64}));
+}
+
+/// A head over 64 classes and its loss.
+struct Head {
+  explicit Head(Device device, DataType dtype)
+      : hidden(Leaves::Leaf(device, dtype, {2, 24, 32}, 3, 1)),
+        weight(Leaves::Leaf(device, dtype, {64, 32}, 0.2, 2)),
+        states(MakeStates(device)) {
+    std::vector<double> classes;
+    for (int i = 0; i < 48; ++i)
+      classes.push_back(i % 7 == 3 ? -100 : i * 5 % 64);
+    targets = MakeTensor(device, DataType::kInt64, {2, 24}, classes);
+  }
+  Tensor Exact() const { return LinearCrossEntropy(hidden, weight, targets, 1.0 / 48, -100); }
+  Tensor Fp8() const {
+    return Fp8LinearCrossEntropy(hidden, weight, targets, 1.0 / 48, *states.first, -100);
+  }
+
+  Tensor hidden, weight, targets;
+  States states;
+};
+
+TEST_P(Fp8LinearTest, HeadsLossIsExactAndItsGradientsAreInFp8) {
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    const Head exact(device(), dtype), fp8(device(), dtype);
+    const Tensor expected = exact.Exact();
+    for (int step = 0; step < 2; ++step) {
+      const Tensor loss = fp8.Fp8();
+      // Some devices hold no logits of bfloat16 that are rounded, others do.
+      const double rounding = dtype == DataType::kFloat32 ? 1e-5 : 0x1p-8;
+      EXPECT_NEAR(loss.Item(), expected.Item(), rounding * expected.Item());
+      if (step == 0) Backward(loss);
+      fp8.states.scales->Update();
+    }
+    Backward(expected);
+    ExpectNear(fp8.hidden.grad(), exact.hidden.grad(), kBackwardError, "hidden");
+    ExpectNear(fp8.weight.grad(), exact.weight.grad(), kBackwardError, "weight");
+    EXPECT_NE(ToDoubles(fp8.weight.grad()), ToDoubles(exact.weight.grad())) << "FP8 was not used";
+    EXPECT_EQ(fp8.states.scales->State().has_past.ToVector<std::uint8_t>(),
+              (std::vector<std::uint8_t>{1, 1, 0, 0, 0, 0}));
+    const NoGrad no_grad;
+    ExpectSameBits(fp8.Fp8(), exact.Exact());
+  }
+  const Head wide(device(), DataType::kFloat64);
+  EXPECT_THROW(wide.Fp8(), Error);
+}
+
+TEST_P(Fp8LinearTest, HeadsGradientsAddUp) {
+  const Head once(device(), DataType::kFloat32), twice(device(), DataType::kFloat32);
+  Backward(once.Fp8());
+  for (int i = 0; i < 2; ++i)
+    Backward(twice.Fp8());
+  ExpectSameBits(twice.hidden.grad(), once.hidden.grad() * 2);
+  ExpectSameBits(twice.weight.grad(), once.weight.grad() * 2);
 }
 
 TEST_P(Fp8LinearTest, OddSizesAndViews) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -93,7 +94,9 @@ INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(Fp8TransformerTest);
 TEST_P(Fp8TransformerTest, GradientsAreThoseOfBFloat16UpToTheFormatsErrors) {
   TransformerConfig relu = TinyGpt2();
   relu.activation = Activation::kRelu;
-  for (const TransformerConfig& config : {TinyGpt2(), TinyQwen3(), relu}) {
+  TransformerConfig with_head = TinyGpt2();
+  with_head.vocab_size = 32;
+  for (const TransformerConfig& config : {TinyGpt2(), TinyQwen3(), relu, with_head}) {
     for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
       Trainee plain(device(), config, dtype), fp8(device(), config, dtype);
       const double expected = plain.Step().Item();
@@ -146,6 +149,45 @@ TEST_P(Fp8TransformerTest, ThePolicyMayChange) {
     EXPECT_NE(ToDoubles(run.Evaluate()), ToDoubles(plain));
   }
   ExpectSameBits(run.Evaluate(), plain);
+}
+
+// Where libraries take its sums.
+TEST_P(Fp8TransformerTest, HeadHasScalesWhereTheVocabularyIsAMultipleOf16) {
+  const PrecisionGuard guard(MatmulPrecision::kFp8);
+  TransformerConfig config = TinyGpt2();
+  for (const std::int64_t vocab_size : {31, 32}) {
+    config.vocab_size = vocab_size;
+    Trainee run(device(), config), resumed(device(), config);
+    run.Step();
+    const NamedTensors state = run.model.Fp8State();
+    const bool has_head = std::any_of(state.begin(), state.end(), [](const auto& entry) {
+      return entry.first == "lm_head.scale";
+    });
+    EXPECT_EQ(has_head, vocab_size == 32);
+    resumed.model.LoadFp8State(state);
+    ExpectSameBits(run.Step(), resumed.Step());
+  }
+}
+
+// What a watched layer hands to its hook are numbers.
+TEST_P(Fp8TransformerTest, HooksSeeWhatTheySeeOtherwise) {
+  const PrecisionGuard guard(MatmulPrecision::kFp8);
+  Trainee plain(device(), TinyGpt2()), watched(device(), TinyGpt2());
+  int calls = 0;
+  for (const auto& [name, module] : watched.model.NamedModules()) {
+    if (!name.ends_with("c_attn") && !name.ends_with("ln_2")) continue;
+    module->RegisterForwardHook([&](Module&, const Tensor& x, const Tensor& y) {
+      ++calls;
+      for (const Tensor& tensor : {x, y}) {
+        for (const double value : ToDoubles(tensor))
+          EXPECT_TRUE(std::isfinite(value));
+      }
+      return Tensor();
+    });
+  }
+  EXPECT_NEAR(plain.Step().Item(), watched.Step().Item(), 1e-2);
+  EXPECT_GT(calls, 0);
+  EXPECT_LT(RelativeDistance(watched, plain), 0.05);
 }
 
 // Gradient checks run in float64, whatever the policy.

@@ -66,14 +66,20 @@ class Fp8Product {
         weight_needs_grad_(weight.requires_grad()),
         input_needs_grad_(input_needs_grad) {}
 
-  /// The product of the numbers of `pass`, [rows, in], with weight^T.
-  Tensor Forward(const Fp8Pass& pass, std::int64_t rows, const Tensor& weight, const Tensor& bias,
-                 DataType dtype) {
+  /// The numbers of `pass`, [rows, in], as Forward takes them.
+  Fp8Matrix QuantizeInput(const Fp8Pass& pass, std::int64_t rows) const {
     const bool record = autograd::GradEnabled();
-    const Fp8Matrix input = state_->QuantizeInput(
-        {rows, weight.size(1)}, {.transposed = record && weight_needs_grad_}, pass, record);
+    return state_->QuantizeInput({rows, weight_shape_[1]},
+                                 {.transposed = record && weight_needs_grad_}, pass, record);
+  }
+
+  /// The product of the input [rows, in] with weight^T.
+  Tensor Forward(const Fp8Matrix& input, const Tensor& weight, const Tensor& bias, DataType dtype) {
+    const bool record = autograd::GradEnabled();
+    if (record && weight_needs_grad_ && !input.transposed.defined())
+      throw Error("Fp8Linear: expected an input with the copy for the weight's gradient");
     const Fp8Matrix matrix = state_->QuantizeWeight(weight, record);
-    Tensor out = Tensor::Empty({rows, weight.size(0)}, dtype, weight.device());
+    Tensor out = Tensor::Empty({input.codes.size(0), weight.size(0)}, dtype, weight.device());
     Multiply(out, input.codes, input, matrix.codes, matrix,
              bias.defined() ? raw::Contiguous(raw::To(bias, DataType::kBFloat16)) : Tensor());
     input_ = {{}, {}, input.scale, input.format};
@@ -140,16 +146,20 @@ class Fp8Product {
   SavedTensor saved_weight_;
 };
 
-}  // namespace
+Fp8Matrix Quantize(const Fp8Product& product, const Tensor& x) {
+  const Tensor rows = raw::AsMatrix(raw::Contiguous(x));
+  return product.QuantizeInput(PassOf(rows), rows.size(0));
+}
 
-Tensor Fp8Linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const State& state) {
+/// `quantized`: x, where it is there in FP8 already.
+Tensor LinearOf(const Tensor& x, const Fp8Matrix* quantized, const Tensor& weight,
+                const Tensor& bias, const State& state) {
   if (x.rank() < 1) throw Error("Fp8Linear: expected x [.., in], got a scalar");
   detail::CheckLinear("Fp8Linear", x.size(-1), weight, bias);
   const DataType dtype = ResultType("Fp8Linear", x, weight);
-  const Tensor rows = raw::AsMatrix(raw::Contiguous(x));
   Fp8Product product(state, weight, bias, x.requires_grad());
-  Tensor result =
-      detail::InShapeOf(x, product.Forward(PassOf(rows), rows.size(0), weight, bias, dtype));
+  const Fp8Matrix input = quantized != nullptr ? *quantized : Quantize(product, x);
+  Tensor result = detail::InShapeOf(x, product.Forward(input, weight, bias, dtype));
   if (ShouldRecord({&x, &weight, &bias})) {
     auto& node =
         Record("Fp8Linear", {&result}, {&x, &weight, &bias},
@@ -167,21 +177,21 @@ Tensor Fp8Linear(const Tensor& x, const Tensor& weight, const Tensor& bias, cons
   return result;
 }
 
-Tensor Fp8GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
-                  const Tensor& proj_weight, const Tensor& proj_bias, bool tanh_approximation,
-                  const State& fc_state, const State& proj_state) {
+Tensor GeluMlpOf(const Tensor& x, const Fp8Matrix* quantized, const Tensor& fc_weight,
+                 const Tensor& fc_bias, const Tensor& proj_weight, const Tensor& proj_bias,
+                 bool tanh_approximation, const State& fc_state, const State& proj_state) {
   if (x.rank() < 1) throw Error("Fp8GeluMlp: expected x [.., in], got a scalar");
   detail::CheckLinear("Fp8GeluMlp", x.size(-1), fc_weight, fc_bias);
   detail::CheckLinear("Fp8GeluMlp", fc_weight.size(0), proj_weight, proj_bias);
   const DataType dtype = ResultType("Fp8GeluMlp", x, fc_weight);
-  const Tensor rows = raw::AsMatrix(raw::Contiguous(x));
   const bool record = ShouldRecord({&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias});
   const bool pre_needs_grad = ShouldRecord({&x, &fc_weight, &fc_bias});
   Fp8Product fc(fc_state, fc_weight, fc_bias, x.requires_grad());
   Fp8Product proj(proj_state, proj_weight, proj_bias, pre_needs_grad);
-  const Tensor pre = fc.Forward(PassOf(rows), rows.size(0), fc_weight, fc_bias, dtype);
-  Tensor result = detail::InShapeOf(x, proj.Forward(PassOfGelu(pre, tanh_approximation),
-                                                    pre.size(0), proj_weight, proj_bias, dtype));
+  const Fp8Matrix input = quantized != nullptr ? *quantized : Quantize(fc, x);
+  const Tensor pre = fc.Forward(input, fc_weight, fc_bias, dtype);
+  const Fp8Matrix hidden = proj.QuantizeInput(PassOfGelu(pre, tanh_approximation), pre.size(0));
+  Tensor result = detail::InShapeOf(x, proj.Forward(hidden, proj_weight, proj_bias, dtype));
   if (record) {
     auto& node = Record(
         "Fp8GeluMlp", {&result}, {&x, &fc_weight, &fc_bias, &proj_weight, &proj_bias},
@@ -203,6 +213,31 @@ Tensor Fp8GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bia
     node.set_uses_column_sums(proj_bias.defined() && proj_bias.requires_grad());
   }
   return result;
+}
+
+}  // namespace
+
+Tensor Fp8Linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const State& state) {
+  return LinearOf(x, nullptr, weight, bias, state);
+}
+
+Tensor Fp8Linear(const Fp8Activation& x, const Tensor& weight, const Tensor& bias,
+                 const State& state) {
+  return LinearOf(x.handle, &x.matrix, weight, bias, state);
+}
+
+Tensor Fp8GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
+                  const Tensor& proj_weight, const Tensor& proj_bias, bool tanh_approximation,
+                  const State& fc, const State& proj) {
+  return GeluMlpOf(x, nullptr, fc_weight, fc_bias, proj_weight, proj_bias, tanh_approximation, fc,
+                   proj);
+}
+
+Tensor Fp8GeluMlp(const Fp8Activation& x, const Tensor& fc_weight, const Tensor& fc_bias,
+                  const Tensor& proj_weight, const Tensor& proj_bias, bool tanh_approximation,
+                  const State& fc, const State& proj) {
+  return GeluMlpOf(x.handle, &x.matrix, fc_weight, fc_bias, proj_weight, proj_bias,
+                   tanh_approximation, fc, proj);
 }
 
 }  // namespace infini_train

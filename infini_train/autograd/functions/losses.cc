@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "infini_train/autograd/fp8.h"
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/functions/helpers.h"
 #include "infini_train/autograd/node.h"
@@ -35,6 +36,62 @@ Tensor ScaleOwned(Tensor x, const Tensor& factor, bool may_write) {
   Tensor out = may_write ? x : Tensor::EmptyLike(x);
   Call<op::Mul>(out, x, raw::Expand(raw::To(raw::Reshape(factor, {}), x.dtype()), x.shape()));
   return out;
+}
+
+/// `fp8`: state of the head, where the gradients come from products in FP8; or null.
+Tensor LossOfLinear(std::string_view name, const Tensor& hidden, const Tensor& weight,
+                    const Tensor& targets, double scale, std::int64_t ignore_index,
+                    Fp8LinearState* fp8) {
+  auto [rows, classes] = AsRowsAndTargets(name, hidden, targets);
+  if (weight.rank() != 2 || weight.size(1) != rows.size(1)) {
+    throw Error(fmt::format("{}: expected weight [V, {}], got {}", name, rows.size(1),
+                            weight.shape().ToString()));
+  }
+  const DataType dtype = detail::MatmulDataType(name, hidden, weight);
+  if (fp8 != nullptr && dtype != DataType::kFloat32 && dtype != DataType::kBFloat16)
+    infini_train::detail::ThrowUnsupportedDataType(name, dtype, "float32 or bfloat16");
+  rows = raw::To(rows, dtype);
+  const Tensor compute_weight = raw::Contiguous(raw::To(weight, dtype));
+  const bool record = ShouldRecord({&hidden, &weight});
+  Tensor grad_rows;
+  Tensor grad_weight;
+  if (record && hidden.requires_grad()) grad_rows = Tensor::EmptyLike(rows);
+  if (record && weight.requires_grad()) {
+    grad_weight = Tensor::Empty(weight.shape(), detail::GemmResultType(dtype, weight.dtype()),
+                                weight.device());
+  }
+  Tensor loss = Tensor::Empty({}, detail::StatDataType(rows), rows.device());
+  if (record && fp8 != nullptr) {
+    const Fp8Matrix codes = fp8->QuantizeTransposedWeight(weight);
+    const Fp8Pass measure = [&rows = rows](Tensor& out, Tensor& transposed, Tensor& column_sums,
+                                           Tensor& amax, const Tensor& scale, Fp8Format format) {
+      Call<op::Fp8Quantize>(out, transposed, column_sums, amax, rows, scale, format);
+    };
+    Fp8ScaleUse use = fp8->UseInput(measure, record);
+    Call<op::Fp8LinearCrossEntropy>(loss, grad_rows, grad_weight, use.amax, rows, compute_weight,
+                                    classes, use.scale, codes.transposed, codes.scale, ignore_index,
+                                    scale);
+  } else {
+    Call<op::LinearCrossEntropy>(loss, grad_rows, grad_weight, rows, compute_weight, classes,
+                                 ignore_index, scale);
+  }
+  if (record) {
+    Record(name, {&loss}, {&hidden, &weight},
+           [grad_rows, grad_weight, shape = hidden.shape(), hidden_dtype = hidden.dtype(),
+            weight_dtype = weight.dtype()](BackwardContext& context) mutable {
+             const Tensor grad = context.TakeGradOutput();
+             const auto take = [&](Tensor& kept) {
+               const bool may_write = !context.retain_graph();
+               if (context.GradOutputIsOne()) return may_write ? std::move(kept) : kept;
+               return ScaleOwned(may_write ? std::move(kept) : kept, grad, may_write);
+             };
+             if (context.NeedsGrad(0)) {
+               context.SetGrad(0, raw::To(raw::Reshape(take(grad_rows), shape), hidden_dtype));
+             }
+             if (context.NeedsGrad(1)) context.SetGrad(1, raw::To(take(grad_weight), weight_dtype));
+           });
+  }
+  return loss;
 }
 
 }  // namespace
@@ -89,42 +146,13 @@ Tensor CrossEntropy(const Tensor& logits, const Tensor& targets, Reduction reduc
 
 Tensor LinearCrossEntropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                           double scale, std::int64_t ignore_index) {
-  auto [rows, classes] = AsRowsAndTargets("LinearCrossEntropy", hidden, targets);
-  if (weight.rank() != 2 || weight.size(1) != rows.size(1)) {
-    throw Error(fmt::format("LinearCrossEntropy: expected weight [V, {}], got {}", rows.size(1),
-                            weight.shape().ToString()));
-  }
-  const DataType dtype = detail::MatmulDataType("LinearCrossEntropy", hidden, weight);
-  rows = raw::To(rows, dtype);
-  const Tensor compute_weight = raw::Contiguous(raw::To(weight, dtype));
-  const bool record = ShouldRecord({&hidden, &weight});
-  Tensor grad_rows;
-  Tensor grad_weight;
-  if (record && hidden.requires_grad()) grad_rows = Tensor::EmptyLike(rows);
-  if (record && weight.requires_grad()) {
-    grad_weight = Tensor::Empty(weight.shape(), detail::GemmResultType(dtype, weight.dtype()),
-                                weight.device());
-  }
-  Tensor loss = Tensor::Empty({}, detail::StatDataType(rows), rows.device());
-  Call<op::LinearCrossEntropy>(loss, grad_rows, grad_weight, rows, compute_weight, classes,
-                               ignore_index, scale);
-  if (record) {
-    Record("LinearCrossEntropy", {&loss}, {&hidden, &weight},
-           [grad_rows, grad_weight, shape = hidden.shape(), hidden_dtype = hidden.dtype(),
-            weight_dtype = weight.dtype()](BackwardContext& context) mutable {
-             const Tensor grad = context.TakeGradOutput();
-             const auto take = [&](Tensor& kept) {
-               const bool may_write = !context.retain_graph();
-               if (context.GradOutputIsOne()) return may_write ? std::move(kept) : kept;
-               return ScaleOwned(may_write ? std::move(kept) : kept, grad, may_write);
-             };
-             if (context.NeedsGrad(0)) {
-               context.SetGrad(0, raw::To(raw::Reshape(take(grad_rows), shape), hidden_dtype));
-             }
-             if (context.NeedsGrad(1)) context.SetGrad(1, raw::To(take(grad_weight), weight_dtype));
-           });
-  }
-  return loss;
+  return LossOfLinear("LinearCrossEntropy", hidden, weight, targets, scale, ignore_index, nullptr);
+}
+
+Tensor Fp8LinearCrossEntropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                             double scale, Fp8LinearState& state, std::int64_t ignore_index) {
+  return LossOfLinear("Fp8LinearCrossEntropy", hidden, weight, targets, scale, ignore_index,
+                      &state);
 }
 
 }  // namespace infini_train

@@ -4,8 +4,10 @@
 #include <string_view>
 #include <utility>
 
+#include "infini_train/autograd/fp8.h"
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/functions/helpers.h"
+#include "infini_train/autograd/grad_mode.h"
 #include "infini_train/autograd/node.h"
 #include "infini_train/autograd/selective_recompute.h"
 #include "infini_train/core/error.h"
@@ -51,11 +53,24 @@ struct NormInputs {
   DataType bias_dtype;
 };
 
+/// For whom a norm is quantised, and what becomes of it.
+struct Quantization {
+  const Fp8LinearState& consumer;
+  bool transposed;
+  Fp8Matrix matrix = {};
+};
+
+/// A tensor of the shape and type of x, of one number that nobody reads.
+Tensor HandleLike(const Tensor& x) {
+  return raw::Expand(Tensor::Empty({}, x.dtype(), x.device()), x.shape());
+}
+
 /// LayerNorm or RmsNorm of x, or of x + residual where that is defined: {sum, out}. `with_sum`:
-/// the sum has a gradient of its own, which backward adds to the norm's on the way.
+/// the sum has a gradient of its own, which backward adds to the norm's on the way. With a
+/// `quantization` out is but a handle.
 std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& residual,
-                               const Tensor& weight, const Tensor& bias, double eps,
-                               bool with_sum) {
+                               const Tensor& weight, const Tensor& bias, double eps, bool with_sum,
+                               Quantization* quantization = nullptr) {
   const bool adds = residual.defined();
   const bool is_layer = kind == NormKind::kLayer;
   const std::string_view name =
@@ -65,10 +80,22 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
   const Tensor rows = AsRows(x);
   const Tensor scale = detail::NormParameter(weight, x.dtype());
   Tensor sum = adds ? Tensor::EmptyLike(rows) : rows;
-  Tensor out = Tensor::EmptyLike(rows);
+  Tensor out = quantization == nullptr ? Tensor::EmptyLike(rows) : Tensor();
   Tensor rstd = RowStatistic(rows);
   Tensor mean = is_layer ? RowStatistic(rows) : Tensor();
-  if (is_layer && adds) {
+  if (quantization != nullptr) {
+    const Tensor other = adds ? AsRows(residual) : Tensor();
+    const Tensor offset = is_layer ? detail::NormParameter(bias, x.dtype()) : Tensor();
+    const Fp8Pass pass = [&, added = adds ? sum : Tensor()](
+                             Tensor& codes, Tensor& transposed, Tensor&, Tensor& amax,
+                             const Tensor& fp8_scale, Fp8Format format) mutable {
+      Call<op::Fp8QuantizeNorm>(codes, transposed, amax, added, mean, rstd, rows, other, scale,
+                                offset, fp8_scale, format, eps);
+    };
+    const bool record = autograd::GradEnabled();
+    quantization->matrix = quantization->consumer.QuantizeInput(
+        rows.shape(), {.transposed = record && quantization->transposed}, pass, record);
+  } else if (is_layer && adds) {
     Call<op::AddLayerNorm>(sum, out, mean, rstd, rows, AsRows(residual), scale,
                            detail::NormParameter(bias, x.dtype()), eps);
   } else if (is_layer) {
@@ -79,7 +106,7 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
     Call<op::RmsNorm>(out, rstd, rows, scale, eps);
   }
   std::pair<Tensor, Tensor> result{adds ? raw::Reshape(sum, x.shape()) : x.Detach(),
-                                   raw::Reshape(out, x.shape())};
+                                   out.defined() ? raw::Reshape(out, x.shape()) : HandleLike(x)};
   if (!ShouldRecord({&x, &residual, &weight, &bias})) return result;
   const SavedTensor saved_sum(sum);
   auto backward = [is_layer, with_sum, saved_rows = saved_sum, saved_scale = SavedTensor(scale),
@@ -116,8 +143,12 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
       Call<op::RmsNormBackward>(grad_x, grad_weight, grad_out, rows, scale, rstd);
     }
     const Tensor grad_input = raw::Reshape(grad_x, inputs.shape);
-    if (context.NeedsGrad(0)) context.SetGrad(0, grad_input, column_sums);
-    if (context.NeedsGrad(1)) context.SetGrad(1, grad_input, column_sums);
+    for (const int input : {0, 1}) {
+      // To nobody else, so that a bias may keep their memory.
+      const bool wants_sums = context.WantsColumnSums(input);
+      if (context.NeedsGrad(input))
+        context.SetGrad(input, grad_input, wants_sums ? column_sums : Tensor());
+    }
     if (context.NeedsGrad(2)) context.SetGrad(2, raw::To(grad_weight, inputs.weight_dtype));
     if (context.NeedsGrad(3)) context.SetGrad(3, raw::To(grad_bias, inputs.bias_dtype));
   };
@@ -127,7 +158,7 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
   } else {
     Record(name, {&result.second}, {&x, &residual, &weight, &bias}, std::move(backward));
   }
-  if (SelectiveRecompute::Enabled()) {
+  if (SelectiveRecompute::Enabled() && quantization == nullptr) {
     autograd::SetRecompute(result.second,
                            [is_layer, saved_sum, saved_scale = SavedTensor(scale),
                             saved_bias = SavedTensor(detail::NormParameter(bias, x.dtype())), eps] {
@@ -150,12 +181,22 @@ std::pair<Tensor, Tensor> Norm(NormKind kind, const Tensor& x, const Tensor& res
 /// {sum, norm of it}; the norm makes the sum itself where the stream meets a branch of its own
 /// shape and type.
 std::pair<Tensor, Tensor> AddNorm(NormKind kind, const Tensor& x, const Tensor& residual,
-                                  const Tensor& weight, const Tensor& bias, double eps) {
+                                  const Tensor& weight, const Tensor& bias, double eps,
+                                  Quantization* quantization = nullptr) {
   const bool fits =
       !residual.defined() || (x.shape() == residual.shape() && x.dtype() == residual.dtype() &&
                               x.device() == residual.device());
-  return fits ? Norm(kind, x, residual, weight, bias, eps, true)
-              : Norm(kind, x + residual, {}, weight, bias, eps, true);
+  return fits ? Norm(kind, x, residual, weight, bias, eps, true, quantization)
+              : Norm(kind, x + residual, {}, weight, bias, eps, true, quantization);
+}
+
+std::pair<Tensor, Fp8Activation> QuantizedAddNorm(NormKind kind, const Tensor& x,
+                                                  const Tensor& residual, const Tensor& weight,
+                                                  const Tensor& bias, double eps,
+                                                  const Fp8LinearState& consumer, bool transposed) {
+  Quantization quantization{consumer, transposed};
+  auto [sum, handle] = AddNorm(kind, x, residual, weight, bias, eps, &quantization);
+  return {std::move(sum), {std::move(handle), std::move(quantization.matrix)}};
 }
 
 }  // namespace
@@ -176,6 +217,19 @@ std::pair<Tensor, Tensor> AddLayerNorm(const Tensor& x, const Tensor& residual,
 std::pair<Tensor, Tensor> AddRmsNorm(const Tensor& x, const Tensor& residual, const Tensor& weight,
                                      double eps) {
   return AddNorm(NormKind::kRms, x, residual, weight, {}, eps);
+}
+
+std::pair<Tensor, Fp8Activation> Fp8AddLayerNorm(const Tensor& x, const Tensor& residual,
+                                                 const Tensor& weight, const Tensor& bias,
+                                                 double eps, const Fp8LinearState& consumer,
+                                                 bool transposed) {
+  return QuantizedAddNorm(NormKind::kLayer, x, residual, weight, bias, eps, consumer, transposed);
+}
+
+std::pair<Tensor, Fp8Activation> Fp8AddRmsNorm(const Tensor& x, const Tensor& residual,
+                                               const Tensor& weight, double eps,
+                                               const Fp8LinearState& consumer, bool transposed) {
+  return QuantizedAddNorm(NormKind::kRms, x, residual, weight, {}, eps, consumer, transposed);
 }
 
 }  // namespace infini_train
