@@ -15,6 +15,7 @@
 #include "infini_train/autograd/backward.h"
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
+#include "infini_train/autograd/parameter_casts.h"
 #include "infini_train/autograd/selective_recompute.h"
 #include "infini_train/core/error.h"
 #include "infini_train/nn/key_value_cache.h"
@@ -509,6 +510,24 @@ Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& contex
   return ln_f_->AddThenNormalize(stream.x, stream.branch, pass).second;
 }
 
+std::vector<Tensor> Transformer::ParametersToCast() {
+  std::vector<Tensor> parameters;
+  // Without recording, or with checkpoints, a copy would outlive its use.
+  if (!autograd::GradEnabled() || checkpointing_.method != ActivationCheckpointing::Method::kNone) {
+    return parameters;
+  }
+  PrepareFp8();
+  // Of a table that is no head only few rows are read.
+  if (!lm_head_) parameters.push_back(wte_->weight());
+  for (const auto& [name, module] : NamedModules()) {
+    const auto* linear = dynamic_cast<const Linear*>(module);
+    if (linear == nullptr) continue;
+    if (!linear->active_fp8_state()) parameters.push_back(linear->weight());
+    if (linear->bias().defined()) parameters.push_back(linear->bias());
+  }
+  return parameters;
+}
+
 Tensor Transformer::Forward(const Tensor& ids, const ForwardContext& context) {
   if (CanDecode(ids, context)) {
     CheckPositions(ids, {.cache = context.cache, .position_offset = context.cache->length()});
@@ -519,6 +538,7 @@ Tensor Transformer::Forward(const Tensor& ids, const ForwardContext& context) {
                        /*gated=*/false);
     return Unsqueeze(logits, 1);
   }
+  const ParameterCasts casts(ParametersToCast());
   return infini_train::Linear(HiddenStates(ids, context), head_weight());
 }
 
@@ -532,6 +552,7 @@ Tensor Transformer::LossOfHidden(const Tensor& hidden, const Tensor& targets, do
 
 Tensor Transformer::Loss(const Tensor& ids, const Tensor& targets, double scale,
                          const ForwardContext& context) {
+  const ParameterCasts casts(ParametersToCast());
   ForwardContext pass = context;
   RouterStatistics routers;
   const bool balances = BalancesExperts();

@@ -204,6 +204,8 @@ class INFINI_TRAIN_API Transformer : public Module {
   Tensor Decode(const Tensor& ids, const ForwardContext& context);
   /// Embeddings of the learned positions of `tokens` tokens, [T, C].
   Tensor LearnedPositions(std::int64_t tokens, const ForwardContext& context);
+  /// What passes convert to autocast's type; nothing where memory is dearer than time.
+  std::vector<Tensor> ParametersToCast();
   Tensor LossOfHidden(const Tensor& hidden, const Tensor& targets, double scale);
   ResidualStream RunBlocks(Tensor x, const ForwardContext& context);
   /// Gives the linear layers of the blocks and the head scales, before the first pass that asks for

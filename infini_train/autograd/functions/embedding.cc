@@ -3,6 +3,7 @@
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/functions/helpers.h"
 #include "infini_train/autograd/node.h"
+#include "infini_train/autograd/parameter_casts.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
 
@@ -15,13 +16,16 @@ Tensor Embedding(const Tensor& weight, const Tensor& ids) {
     throw Error(fmt::format("Embedding: expected weight [vocabulary, hidden], got {}",
                             weight.shape().ToString()));
   }
-  const Tensor table = raw::Contiguous(weight);
+  const DataType dtype = detail::MatmulDataType("Embedding", weight, weight);
+  // A row of the converted table is the row converted.
+  const Tensor copy = ParameterCasts::Find(weight, dtype);
+  const Tensor table = copy.defined() ? copy : raw::Contiguous(weight);
   const Tensor rows = raw::Contiguous(ids);
   Dims shape = ids.shape();
   shape.push_back(weight.size(1));
-  Tensor out = Tensor::Empty(shape, weight.dtype(), weight.device());
+  Tensor out = Tensor::Empty(shape, table.dtype(), weight.device());
   Call<op::Embedding>(out, table, rows);
-  out = raw::To(std::move(out), detail::MatmulDataType("Embedding", weight, weight));
+  out = raw::To(std::move(out), dtype);
   if (autograd::ShouldRecord({&weight})) {
     autograd::Record("Embedding", {&out}, {&weight},
                      [rows = autograd::SavedTensor(rows), table_shape = weight.shape(),

@@ -81,7 +81,8 @@ class Fp8Product {
     const Fp8Matrix matrix = state_->QuantizeWeight(weight, record);
     Tensor out = Tensor::Empty({input.codes.size(0), weight.size(0)}, dtype, weight.device());
     Multiply(out, input.codes, input, matrix.codes, matrix,
-             bias.defined() ? raw::Contiguous(raw::To(bias, DataType::kBFloat16)) : Tensor());
+             bias.defined() ? raw::Contiguous(detail::ProductParameter(bias, DataType::kBFloat16))
+                            : Tensor());
     input_ = {{}, {}, input.scale, input.format};
     weight_ = {{}, {}, matrix.scale, matrix.format};
     if (record && weight_needs_grad_) saved_input_ = SavedTensor(input.transposed);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "infini_train/autograd/grad_mode.h"
+#include "infini_train/autograd/parameter_casts.h"
 #include "infini_train/core/device/graph.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/storage.h"
@@ -230,6 +231,11 @@ Tensor InShapeOf(const Tensor& x, const Tensor& rows) {
   Dims shape = x.shape();
   shape.back() = rows.size(1);
   return raw::Reshape(rows, shape);
+}
+
+Tensor ProductParameter(const Tensor& parameter, DataType dtype) {
+  const Tensor copy = ParameterCasts::Find(parameter, dtype);
+  return copy.defined() ? copy : raw::To(parameter, dtype);
 }
 
 }  // namespace detail

@@ -105,6 +105,9 @@ Tensor InShapeOf(const Tensor& x, const Tensor& rows);
 constexpr bool GemmWrites(DataType operand, DataType out) {
   return operand == out || (out == DataType::kFloat32 && operand != DataType::kFloat64);
 }
+/// A parameter in the type of a product: the copy of the scope's ParameterCasts, or one of its own.
+Tensor ProductParameter(const Tensor& parameter, DataType dtype);
+
 /// The type in which a Gemm of `operand` writes what is `wanted`: its own where it can.
 constexpr DataType GemmResultType(DataType operand, DataType wanted) {
   return GemmWrites(operand, wanted) ? wanted : operand;

@@ -128,7 +128,7 @@ bool RecomputesGelu(DataType dtype) {
 }
 
 Tensor ProductBias(const Tensor& bias, DataType dtype) {
-  return bias.defined() ? raw::Contiguous(raw::To(bias, dtype)) : Tensor();
+  return bias.defined() ? raw::Contiguous(detail::ProductParameter(bias, dtype)) : Tensor();
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (x.rank() < 1) throw Error("Linear: expected x [.., in], got a scalar");
   detail::CheckLinear("Linear", x.size(-1), weight, bias);
   const DataType dtype = detail::MatmulDataType("Linear", x, weight);
-  const Tensor product_weight = raw::To(weight, dtype);
+  const Tensor product_weight = detail::ProductParameter(weight, dtype);
   const Tensor rows = ProductRows(x, dtype);
   Tensor out = Tensor::Empty({rows.size(0), weight.size(0)}, dtype, x.device());
   Call<op::Gemm>(out, rows, SwapLastTwo(GemmOperand(product_weight)), ProductBias(bias, dtype),
@@ -168,8 +168,8 @@ Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
   detail::CheckLinear("GeluMlp", fc_weight.size(0), proj_weight, proj_bias);
   const DataType dtype = PromoteTypes(detail::MatmulDataType("GeluMlp", x, fc_weight),
                                       detail::MatmulDataType("GeluMlp", x, proj_weight));
-  const Tensor fc = raw::To(fc_weight, dtype);
-  const Tensor proj = raw::To(proj_weight, dtype);
+  const Tensor fc = detail::ProductParameter(fc_weight, dtype);
+  const Tensor proj = detail::ProductParameter(proj_weight, dtype);
   const Tensor rows = ProductRows(x, dtype);
   Tensor pre = Tensor::Empty({rows.size(0), fc.size(0)}, dtype, x.device());
   Tensor hidden = Tensor::EmptyLike(pre);
@@ -224,8 +224,8 @@ Tensor SwiGluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias
   detail::CheckLinear("SwiGluMlp", width, proj_weight, proj_bias);
   const DataType dtype = PromoteTypes(detail::MatmulDataType("SwiGluMlp", x, fc_weight),
                                       detail::MatmulDataType("SwiGluMlp", x, proj_weight));
-  const Tensor fc = raw::To(fc_weight, dtype);
-  const Tensor proj = raw::To(proj_weight, dtype);
+  const Tensor fc = detail::ProductParameter(fc_weight, dtype);
+  const Tensor proj = detail::ProductParameter(proj_weight, dtype);
   const Tensor rows = ProductRows(x, dtype);
   Tensor pre = Tensor::Empty({rows.size(0), 2 * width}, dtype, x.device());
   Call<op::Gemm>(pre, rows, SwapLastTwo(GemmOperand(fc)), ProductBias(fc_bias, dtype), false);

@@ -51,7 +51,7 @@ Tensor LossOfLinear(std::string_view name, const Tensor& hidden, const Tensor& w
   if (fp8 != nullptr && dtype != DataType::kFloat32 && dtype != DataType::kBFloat16)
     infini_train::detail::ThrowUnsupportedDataType(name, dtype, "float32 or bfloat16");
   rows = raw::To(rows, dtype);
-  const Tensor compute_weight = raw::Contiguous(raw::To(weight, dtype));
+  const Tensor compute_weight = raw::Contiguous(detail::ProductParameter(weight, dtype));
   const bool record = ShouldRecord({&hidden, &weight});
   Tensor grad_rows;
   Tensor grad_weight;
