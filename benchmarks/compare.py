@@ -41,7 +41,7 @@ OUR_FLAGS = {
 }
 
 
-CASE_FORM = "[MODEL/]BATCHxSEQUENCE:DTYPE[:eager|compile|both[:RATIO[:MEMORY]]]"
+CASE_FORM = "[MODEL/]BATCHxSEQUENCE:DTYPE[:eager|compile|both[:RATIO[:MEMORY[:FLAGS]]]]"
 
 
 @dataclass(frozen=True)
@@ -53,28 +53,32 @@ class Case:
     min_ratio: float = 0.0
     max_memory: float = math.inf  # the largest ratio of peak memory that passes
     model: str | None = None  # None: the one of --model
+    flags: str = ""  # of our program
 
     @staticmethod
     def parse(text: str) -> "Case":
         try:
             *model, case = text.rsplit("/", 1)
             shape, dtype, *rest = case.split(":")
+            flags = rest[3] if len(rest) > 3 else ""
             batch_size, sequence_length = (int(part) for part in shape.split("x"))
             anchors = (MODES[rest[0]],) if rest and rest[0] != "both" else tuple(MODES.values())
             min_ratio = float(rest[1]) if len(rest) > 1 else 0.0
             max_memory = float(rest[2]) if len(rest) > 2 else math.inf
-            if len(rest) > 3:
+            if len(rest) > 4:
                 raise ValueError
         except (KeyError, ValueError):
             message = f"{text}: expected {CASE_FORM}, as in {DEFAULT_CASES['cpu'][0]} or 64x1024:bfloat16:compile:1.15"
             raise argparse.ArgumentTypeError(message) from None
         if dtype not in OUR_FLAGS:
             raise argparse.ArgumentTypeError(f"{text}: the type is one of {', '.join(OUR_FLAGS)}")
-        return Case(batch_size, sequence_length, dtype, anchors, min_ratio, max_memory, model[0] if model else None)
+        name = model[0] if model else None
+        return Case(batch_size, sequence_length, dtype, anchors, min_ratio, max_memory, name, flags)
 
     def __str__(self) -> str:
         name = f"{Path(self.model).name} " if self.model else ""
-        return f"{name}{self.batch_size}x{self.sequence_length} {self.dtype}"
+        flags = f", {self.flags}" if self.flags else ""
+        return f"{name}{self.batch_size}x{self.sequence_length} {self.dtype}{flags}"
 
 
 Results = dict[str, list[dict]]  # contender -> one result a round
@@ -108,7 +112,7 @@ def contenders(arguments: argparse.Namespace, case: Case) -> dict[str, tuple[str
     commands = {name: (*torch, "--mode", mode) for mode, name in MODES.items() if name in case.anchors}
     if arguments.train_step:
         ours = [str(arguments.train_step), *common, "--json", *OUR_FLAGS[case.dtype]]
-        commands[OURS] = (*ours, *shlex.split(arguments.train_step_flags))
+        commands[OURS] = (*ours, *shlex.split(case.flags), *shlex.split(arguments.train_step_flags))
     return commands
 
 
@@ -288,7 +292,7 @@ def parse_arguments() -> argparse.Namespace:
         type=Case.parse,
         nargs="+",
         help=f"{CASE_FORM}; DTYPE float32, bfloat16 or fp8 (products, ours alone); RATIO the least that passes, "
-        "MEMORY the largest ratio of peak memory",
+        "MEMORY the largest ratio of peak memory, FLAGS of our program",
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--steps", type=int, default=20)

@@ -1,4 +1,5 @@
-"""The models of `torch_train_step.py` in plain PyTorch: what Transformers' classes of the same name compute.
+"""The models of `torch_train_step.py`: GPT-2 in plain PyTorch, LLaMA, Qwen3 and Mixtral as Transformers has them
+or, without it, in plain PyTorch too, where the residual stream, positions and norms are computed alike.
 
 Each returns the loss, so that a compiled graph covers it. Names of presets are those of `infini-train`.
 """
@@ -31,7 +32,7 @@ class Gpt2Config:
         if sequence_length > self.n_positions:
             raise SystemExit(f"--sequence_length {sequence_length}: at most {self.n_positions}")
 
-    def build(self) -> nn.Module:
+    def build(self, use_transformers: bool) -> nn.Module:
         return Gpt2(self)
 
 
@@ -65,8 +66,8 @@ class LlamaConfig:
     def check(self, sequence_length: int) -> None:
         """Any length goes: angles are made for it."""
 
-    def build(self) -> nn.Module:
-        return Llama(self)
+    def build(self, use_transformers: bool) -> nn.Module:
+        return FromTransformers(self) if use_transformers else Llama(self)
 
 
 def _qwen3(hidden: int, intermediate: int, layers: int, heads: int) -> LlamaConfig:
@@ -108,13 +109,16 @@ def find_config(model: str) -> Gpt2Config | LlamaConfig:
         raise SystemExit(f"--model {model}: neither of {known} nor a folder with a config.json ({error})") from None
 
 
+RESIDUAL_PROJECTIONS = ("attn_proj", "mlp_proj", "o_proj", "down_proj")
+
+
 def initialize(model: nn.Module, num_layers: int) -> None:
     """Matrices and tables N(0, 0.02), residual projections less by sqrt(2 layers), biases 0."""
     residual_std = 0.02 / math.sqrt(2 * num_layers)
     for name, parameter in model.named_parameters():
-        if name.endswith("_proj.weight"):
+        if name.removesuffix(".weight").endswith(RESIDUAL_PROJECTIONS):
             nn.init.normal_(parameter, std=residual_std)
-        elif parameter.ndim == 2:
+        elif parameter.ndim >= 2:
             nn.init.normal_(parameter, std=0.02)
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
@@ -285,3 +289,30 @@ class Llama(nn.Module):
         chosen = F.one_hot(torch.cat([router.chosen for router in routers]), experts).float().mean(0)
         probabilities = torch.cat([router.probabilities for router in routers]).mean(0)
         return experts * (chosen * probabilities).sum()
+
+
+class FromTransformers(nn.Module):
+    """The causal language model of the family, with PyTorch's fused attention."""
+
+    def __init__(self, config: LlamaConfig):
+        super().__init__()
+        import transformers
+
+        family = "Mixtral" if config.num_local_experts else "Qwen3" if config.qk_norm else "Llama"
+        fields = {name: getattr(config, name) for name in LlamaConfig.__dataclass_fields__ if name != "qk_norm"}
+        if not config.num_local_experts:
+            fields = {name: value for name, value in fields.items() if "expert" not in name and "router" not in name}
+        fields["rope_parameters"] = {"rope_type": "default", "rope_theta": config.rope_theta}
+        self.balances = config.num_local_experts > 0
+        described = getattr(transformers, f"{family}Config")(
+            **fields, max_position_embeddings=131072, rms_norm_eps=1e-5, output_router_logits=self.balances
+        )
+        described._attn_implementation = "sdpa"
+        self.model = getattr(transformers, f"{family}ForCausalLM")(described)
+        self.coefficient = config.router_aux_loss_coef
+        initialize(self.model, config.num_hidden_layers)
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        result = self.model(input_ids=ids, use_cache=False)
+        loss = cross_entropy(result.logits, labels)
+        return loss + self.coefficient * result.aux_loss if self.balances else loss

@@ -11,6 +11,8 @@ The first half of the steps, at most 10, is warm-up; times are the median of the
 """
 
 import argparse
+import importlib.metadata
+import importlib.util
 import json
 import platform
 import resource
@@ -22,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from torch_models import PRESETS, find_config
+from torch_models import PRESETS, Gpt2Config, find_config
 
 BATCHES = 4
 WARMUP_STEPS = 10
@@ -59,8 +61,13 @@ def run(arguments: argparse.Namespace) -> dict:
     torch.manual_seed(0)
     rss_before = peak_rss_bytes()
 
+    use_transformers = arguments.implementation != "plain" and not isinstance(config, Gpt2Config)
+    if use_transformers and importlib.util.find_spec("transformers") is None:
+        if arguments.implementation == "transformers":
+            raise SystemExit("--implementation transformers: the package is missing")
+        use_transformers = False
     with device:
-        model = config.build()
+        model = config.build(use_transformers)
     step_loss = torch.compile(model) if arguments.mode == "compile" else model
     parameters = list(model.parameters())
     groups = [
@@ -94,8 +101,11 @@ def run(arguments: argparse.Namespace) -> dict:
 
     median = statistics.median(seconds[min(WARMUP_STEPS, len(seconds) // 2) :])
     step_tokens = batch_size * sequence_length
+    framework = f"PyTorch {torch.__version__}"
+    if use_transformers:
+        framework += f" with Transformers {importlib.metadata.version('transformers')}"
     result = {
-        "framework": f"PyTorch {torch.__version__}",
+        "framework": framework,
         "mode": arguments.mode,
         "model": arguments.model,
         "batch_size": batch_size,
@@ -134,6 +144,12 @@ def main() -> int:
     parser.add_argument("--sequence_length", type=positive, default=64)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--mode", choices=("eager", "compile"), default="eager")
+    parser.add_argument(
+        "--implementation",
+        choices=("auto", "transformers", "plain"),
+        default="auto",
+        help="of LLaMA and its kin; auto: Transformers where it is installed",
+    )
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
     parser.add_argument("--threads", type=positive, help="default: PyTorch's choice")
     parser.add_argument("--steps", type=positive, default=20)

@@ -51,6 +51,7 @@ struct Options {
   std::int64_t sequence_length = 64;
   std::string graph = "auto";
   std::string recompute = "none";
+  bool deterministic = true;
   std::string profile;
   int steps = 20;
   int threads = 0;
@@ -108,6 +109,7 @@ void Run(const Options& o) {
   const Clock::time_point start = Clock::now();
   if (o.threads > 0) SetNumThreads(o.threads);
   const Device device = trainer::ResolveDevice(o.device);
+  if (!o.deterministic) SetDeterministic(false);
   SetMatmulPrecision(ParseMatmulPrecision(o.matmul_precision));
   const std::optional<DataType> autocast_dtype =
       o.dtype == "float32" ? std::nullopt : std::optional(ParseDataType(o.dtype));
@@ -196,6 +198,9 @@ int main(int argc, char** argv) {
   app.add_option("--recompute", options.recompute,
                  "none, block or selective: what backward makes again")
       ->check(CLI::IsMember(infini_train::kRecompute));
+  app.add_option(
+      "--deterministic", options.deterministic,
+      "false: kernels may give other bits each time, as with INFINI_TRAIN_DETERMINISTIC=0");
   app.add_option("--profile", options.profile,
                  "folder for the profile of three more steps, which run uncaptured");
   app.add_option("--steps", options.steps)->check(CLI::PositiveNumber);

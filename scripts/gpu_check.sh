@@ -21,7 +21,7 @@ now or earlier:
                  small    4 x 64, bfloat16, beside eager PyTorch
                  fp8      64 x 1024, our products in FP8, beside PyTorch's bfloat16 step
                  llama    LLaMA 3.2 1B, 8 x 1024, bfloat16, beside torch.compile
-                 llama_long  the same, 2 x 8192
+                 llama_long  the same, 2 x 8192, without deterministic gradients, which PyTorch has not either
                  qwen3    Qwen3 0.6B, 8 x 1024, bfloat16, beside torch.compile
                BENCH_STEPS (30), BENCH_ROUNDS (2), BENCH_FLAGS for our program, PYTHON with PyTorch
   decode       generation with LLaMA 3.2 1B in bfloat16, token by token, beside the bandwidth of memory:
@@ -44,7 +44,7 @@ USAGE
 }
 
 all_parts=(build tests conformance training determinism bench decode profile soak devices sanitizer infini_rt)
-# The least ratio to PyTorch that passes, and the largest ratio of peak memory.
+# The least ratio to PyTorch that passes, the largest ratio of peak memory, and flags of our program.
 declare -A bench_cases=(
   [bf16_64]=64x1024:bfloat16:compile:1.15
   [bf16_32]=32x1024:bfloat16:compile:1.15
@@ -52,7 +52,7 @@ declare -A bench_cases=(
   [small]=4x64:bfloat16:eager:6
   [fp8]=64x1024:fp8:compile:1.4
   [llama]=llama3.2-1b/8x1024:bfloat16:compile:1.2:0.8
-  [llama_long]=llama3.2-1b/2x8192:bfloat16:compile:1.5:0.8
+  [llama_long]="llama3.2-1b/2x8192:bfloat16:compile:1.5:0.8:--deterministic false"
   [qwen3]=qwen3-0.6b/8x1024:bfloat16:compile:1.2
 )
 bench_names=${BENCH_CASES:-bf16_64 bf16_32 fp32 small fp8 llama llama_long qwen3}
