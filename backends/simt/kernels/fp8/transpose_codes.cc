@@ -43,7 +43,7 @@ struct PieceCodes {
 /// A block goes down over the tiles of a part of the rows, and reads the next one while it writes
 /// one. kVector: rows and columns allow wide accesses.
 template <bool kVector>
-SIMT_KERNEL SIMT_RESIDENT(kLanes, 3) void TransposeCodesKernel(TransposedCodes out,
+SIMT_KERNEL SIMT_RESIDENT(kLanes, 2) void TransposeCodesKernel(TransposedCodes out,
                                                                const std::uint8_t* codes,
                                                                std::int64_t parts,
                                                                std::int64_t part_rows) {
