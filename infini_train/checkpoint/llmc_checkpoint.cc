@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "infini_train/checkpoint/host_values.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/storage.h"
 
@@ -118,24 +119,7 @@ LlmcWriter::LlmcWriter(const std::filesystem::path& path, std::int32_t magic, Da
 }
 
 void LlmcWriter::Append(const Tensor& tensor) {
-  if (tensor.dtype() == dtype_) {
-    std::vector<std::byte> buffer(tensor.nbytes());
-    tensor.CopyToHost(buffer.data());
-    file_.Write(buffer);
-    return;
-  }
-  // Converted on the host: files are written rarely, and from any device.
-  DispatchFloating("llm.c checkpoint", tensor.dtype(), [&](auto source) {
-    using Source = typename decltype(source)::type;
-    DispatchFloating("llm.c checkpoint", dtype_, [&](auto target) {
-      using Target = typename decltype(target)::type;
-      std::vector<Target> converted;
-      converted.reserve(static_cast<std::size_t>(tensor.numel()));
-      for (const Source value : tensor.ToVector<Source>())
-        converted.push_back(static_cast<Target>(static_cast<float>(value)));
-      file_.Write(std::as_bytes(std::span(converted)));
-    });
-  });
+  file_.Write(HostValues(tensor, dtype_));
 }
 
 }  // namespace infini_train::checkpoint

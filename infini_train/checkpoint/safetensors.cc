@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "infini_train/checkpoint/host_values.h"
 #include "infini_train/checkpoint/json/untrusted_json.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/storage.h"
@@ -34,6 +35,20 @@ std::size_t TypeOrder(DataType dtype) {
   const auto* found = std::find_if(std::begin(kTypeNames), std::end(kTypeNames),
                                    [&](const TypeName& entry) { return entry.dtype == dtype; });
   return static_cast<std::size_t>(found - std::begin(kTypeNames));
+}
+
+/// What Transformers expects of a file's metadata.
+const std::map<std::string, std::string>& FormatMetadata() {
+  static const std::map<std::string, std::string> metadata = {{"format", "pt"}};
+  return metadata;
+}
+
+DataType StoredType(const Tensor& tensor, std::optional<DataType> dtype) {
+  return IsFloatingPoint(tensor.dtype()) ? dtype.value_or(tensor.dtype()) : tensor.dtype();
+}
+
+std::size_t StoredBytes(const Tensor& tensor, std::optional<DataType> dtype) {
+  return static_cast<std::size_t>(tensor.numel()) * SizeOf(StoredType(tensor, dtype));
 }
 
 Json ParseObject(std::string_view text, const std::string& path) {
@@ -226,12 +241,19 @@ Tensor SafetensorsFile::Load(const std::string& name) const {
                              ContiguousStrides(entry.shape));
 }
 
+std::size_t SafetensorsFile::ReadAhead(const std::string& name) const {
+  const Entry& entry = At(name);
+  file_->ReadAhead(entry.begin, entry.end - entry.begin);
+  return entry.end - entry.begin;
+}
+
 void WriteSafetensors(const std::filesystem::path& path, const NamedTensors& tensors,
-                      const std::map<std::string, std::string>& metadata) {
+                      const std::map<std::string, std::string>& metadata,
+                      std::optional<DataType> dtype) {
   std::vector<std::pair<std::string, Tensor>> ordered = tensors;
-  std::sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
-    return std::pair(TypeOrder(a.second.dtype()), a.first) <
-           std::pair(TypeOrder(b.second.dtype()), b.first);
+  std::sort(ordered.begin(), ordered.end(), [&](const auto& a, const auto& b) {
+    return std::pair(TypeOrder(StoredType(a.second, dtype)), a.first) <
+           std::pair(TypeOrder(StoredType(b.second, dtype)), b.first);
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[std::string(kMetadata)] = metadata;
@@ -244,12 +266,13 @@ void WriteSafetensors(const std::filesystem::path& path, const NamedTensors& ten
     if (!names.insert(name).second) {
       throw Error(fmt::format("{}: tensor {} is to be written twice", path.string(), name));
     }
+    const std::size_t bytes = StoredBytes(tensor, dtype);
     nlohmann::ordered_json entry;
-    entry["dtype"] = kTypeNames[TypeOrder(tensor.dtype())].name;
+    entry["dtype"] = kTypeNames[TypeOrder(StoredType(tensor, dtype))].name;
     entry["shape"] = std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end());
-    entry["data_offsets"] = {offset, offset + tensor.nbytes()};
+    entry["data_offsets"] = {offset, offset + bytes};
     header[name] = std::move(entry);
-    offset += tensor.nbytes();
+    offset += bytes;
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
@@ -257,15 +280,13 @@ void WriteSafetensors(const std::filesystem::path& path, const NamedTensors& ten
   const auto length = static_cast<std::uint64_t>(text.size());
   file.Write(std::as_bytes(std::span(&length, 1)));
   file.Write(text);
-  std::vector<std::byte> buffer;
   for (const auto& [name, tensor] : ordered) {
-    if (tensor.device().is_cpu() && tensor.IsContiguous()) {
+    const DataType stored = StoredType(tensor, dtype);
+    if (tensor.device().is_cpu() && tensor.IsContiguous() && tensor.dtype() == stored) {
       file.Write(std::span(static_cast<const std::byte*>(tensor.raw_data()), tensor.nbytes()));
-      continue;
+    } else {
+      file.Write(HostValues(tensor, stored));
     }
-    buffer.resize(tensor.nbytes());
-    tensor.CopyToHost(buffer.data());
-    file.Write(buffer);
   }
   file.Commit();
 }
@@ -336,12 +357,12 @@ const SafetensorsFile& SafetensorsFolder::FileOf(const std::string& name) const 
 }
 
 void WriteSafetensorsFolder(const std::filesystem::path& folder, const NamedTensors& tensors,
-                            std::int64_t max_shard_bytes) {
+                            std::int64_t max_shard_bytes, std::optional<DataType> dtype) {
   std::vector<NamedTensors> shards(1);
   std::int64_t total = 0;
   std::int64_t in_shard = 0;
   for (const auto& entry : tensors) {
-    const auto bytes = static_cast<std::int64_t>(entry.second.nbytes());
+    const auto bytes = static_cast<std::int64_t>(StoredBytes(entry.second, dtype));
     if (in_shard > 0 && in_shard + bytes > max_shard_bytes) {
       shards.emplace_back();
       in_shard = 0;
@@ -352,7 +373,7 @@ void WriteSafetensorsFolder(const std::filesystem::path& folder, const NamedTens
   }
   std::set<std::string> written;
   if (shards.size() == 1) {
-    WriteSafetensors(folder / kSingleName, shards[0]);
+    WriteSafetensors(folder / kSingleName, shards[0], FormatMetadata(), dtype);
     written.emplace(kSingleName);
   } else {
     nlohmann::ordered_json index;
@@ -361,7 +382,7 @@ void WriteSafetensorsFolder(const std::filesystem::path& folder, const NamedTens
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const std::string name =
           fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-      WriteSafetensors(folder / name, shards[i]);
+      WriteSafetensors(folder / name, shards[i], FormatMetadata(), dtype);
       written.insert(name);
       for (const auto& [tensor, value] : shards[i])
         weight_map[tensor] = name;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,9 @@ class INFINI_TRAIN_API SafetensorsFile {
   /// The tensor on the CPU: a read-only view of the mapping (which stays alive with it) where the
   /// data is aligned for its type, else a copy. Throws Error when there is none of that name.
   Tensor Load(const std::string& name) const;
+  /// Asks the system to have the tensor's data in memory soon, and returns at once. Gives its
+  /// bytes.
+  std::size_t ReadAhead(const std::string& name) const;
 
  private:
   struct Entry {
@@ -54,12 +58,12 @@ class INFINI_TRAIN_API SafetensorsFile {
 };
 
 /// Writes tensors (of any device and layout) as one file, atomically, in the reference writer's
-/// order: wider types first, then by name. Throws Error for a name that occurs twice, or when the
-/// file cannot be written.
-INFINI_TRAIN_API void WriteSafetensors(const std::filesystem::path& path,
-                                       const NamedTensors& tensors,
-                                       const std::map<std::string, std::string>& metadata = {
-                                           {"format", "pt"}});
+/// order: wider types first, then by name. Those of floating types become `dtype`, if given, one at
+/// a time. Throws Error for a name that occurs twice, or when the file cannot be written.
+INFINI_TRAIN_API void WriteSafetensors(
+    const std::filesystem::path& path, const NamedTensors& tensors,
+    const std::map<std::string, std::string>& metadata = {{"format", "pt"}},
+    std::optional<DataType> dtype = std::nullopt);
 
 /// All safetensors of a model folder: `model.safetensors.index.json` with its shards, or
 /// `model.safetensors`.
@@ -75,6 +79,7 @@ class INFINI_TRAIN_API SafetensorsFolder {
   const Dims& shape(const std::string& name) const { return FileOf(name).shape(name); }
   DataType dtype(const std::string& name) const { return FileOf(name).dtype(name); }
   Tensor Load(const std::string& name) const { return FileOf(name).Load(name); }
+  std::size_t ReadAhead(const std::string& name) const { return FileOf(name).ReadAhead(name); }
 
  private:
   const SafetensorsFile& FileOf(const std::string& name) const;
@@ -85,9 +90,11 @@ class INFINI_TRAIN_API SafetensorsFolder {
 };
 
 /// Writes `model.safetensors`, or numbered shards of at most max_shard_bytes and their index, and
-/// removes weight files of an earlier save there that the new ones do not replace.
+/// removes weight files of an earlier save there that the new ones do not replace. `dtype` as of
+/// WriteSafetensors.
 INFINI_TRAIN_API void WriteSafetensorsFolder(const std::filesystem::path& folder,
                                              const NamedTensors& tensors,
-                                             std::int64_t max_shard_bytes);
+                                             std::int64_t max_shard_bytes,
+                                             std::optional<DataType> dtype = std::nullopt);
 
 }  // namespace infini_train::checkpoint

@@ -81,6 +81,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::ReadAhead(size_t begin, size_t size) const {
+  if (begin >= size_) return;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t first = begin / page * page;
+  ::madvise(const_cast<std::byte*>(data_) + first, std::min(size, size_ - begin) + begin - first,
+            MADV_WILLNEED);
+}
+
 AtomicFile::AtomicFile(std::string path)
     : path_(std::move(path)), buffer_(std::make_unique<std::byte[]>(kBufferSize)) {
   static std::atomic<unsigned> counter{0};

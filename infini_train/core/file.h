@@ -25,6 +25,10 @@ class INFINI_TRAIN_API MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
+  /// Asks the system to have a range in memory soon; returns at once. A hint: ranges beyond the
+  /// file are cut off, and refusals ignored.
+  void ReadAhead(size_t begin, size_t size) const;
+
  private:
   std::string path_;
   const std::byte* data_ = nullptr;

@@ -63,6 +63,24 @@ std::vector<std::string> FilesIn(const TemporaryFolder& folder) {
   return names;
 }
 
+TEST(SafetensorsWrite, ConvertsFloatingTensors) {
+  const TemporaryFolder folder;
+  const Tensor base = Tensor::FromVector(std::vector<float>{1, 2, 3, 4, 5, 0.1F}, {2, 3});
+  WriteSafetensors(folder / "file",
+                   {{"a", base.AsStrided({3, 2}, {1, 3}, 0)},
+                    {"b", Tensor::FromVector(std::vector<double>{0.1}, {1})},
+                    {"c", Tensor::FromVector(std::vector<std::int32_t>{7}, {1})}},
+                   {}, DataType::kBFloat16);
+  const SafetensorsFile file(folder / "file");
+  const std::vector<BFloat16> found = file.Load("a").ToVector<BFloat16>();
+  const std::vector<float> expected = {1, 4, 2, 5, 3, 0.1F};
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_EQ(static_cast<float>(found[i]), static_cast<float>(BFloat16(expected[i]))) << i;
+  EXPECT_EQ(file.dtype("b"), DataType::kBFloat16);
+  EXPECT_EQ(file.Load("c").ToVector<std::int32_t>(), std::vector<std::int32_t>{7});
+}
+
 TEST(SafetensorsWrite, EveryTypeRoundTripsBitForBit) {
   const TemporaryFolder folder;
   NamedTensors tensors;
