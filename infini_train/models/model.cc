@@ -4,11 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
-#include <unordered_set>
 
-#include "infini_train/autograd/functions.h"
-#include "infini_train/autograd/grad_mode.h"
 #include "infini_train/checkpoint/json/untrusted_json.h"
 #include "infini_train/checkpoint/llmc_checkpoint.h"
 #include "infini_train/checkpoint/safetensors.h"
@@ -16,6 +12,7 @@
 #include "infini_train/core/file.h"
 #include "infini_train/models/families/config_reader.h"
 #include "infini_train/models/families/model_family.h"
+#include "infini_train/models/families/weights.h"
 
 namespace infini_train::models {
 namespace {
@@ -96,19 +93,6 @@ void CheckSize(const nn::TransformerConfig& config, const checkpoint::Safetensor
       files.path(), config.NumParameters(), config.num_hidden_layers, elements, tensors));
 }
 
-/// The matrix whose rows a mapping counts.
-Tensor RowsOf(const Tensor& parameter) {
-  return parameter.rank() > 2 ? Reshape(parameter, {-1, parameter.size(-1)}) : parameter;
-}
-
-/// The shape of the part of a parameter as the file stores it.
-Dims StoredShape(const WeightPart& part, const Tensor& parameter) {
-  Dims shape = parameter.shape();
-  if (part.rows >= 0) shape[0] = part.rows;
-  if (part.transposed) std::swap(shape[0], shape[1]);
-  return shape;
-}
-
 std::string Describe(const std::optional<nn::RopeScaling>& scaling) {
   if (!scaling) return "none";
   return fmt::format(
@@ -117,78 +101,6 @@ std::string Describe(const std::optional<nn::RopeScaling>& scaling) {
       scaling->factor, scaling->low_freq_factor, scaling->high_freq_factor,
       scaling->original_max_position_embeddings);
 }
-
-/// Finds every weight in the folder before anything is written; all faults are listed together.
-class WeightPlan {
- public:
-  WeightPlan(const ModelFamily& family, const Model& model,
-             const checkpoint::SafetensorsFolder& files) {
-    const NoGrad no_grad;
-    const nn::NamedTensors named = model.module->NamedParameters();
-    const std::unordered_map<std::string, Tensor> parameters(named.begin(), named.end());
-    std::unordered_set<std::string> used;
-    std::vector<std::string> missing, misshapen, mistyped, unexpected;
-    for (const WeightMapping& mapping : family.WeightMap(model.config)) {
-      const Tensor parameter = RowsOf(parameters.at(mapping.parameter));
-      std::int64_t row = 0;
-      for (const WeightPart& part : mapping.parts) {
-        const std::int64_t rows = part.rows >= 0 ? part.rows : parameter.size(0);
-        const std::string prefixed = std::string(family.optional_prefix()) + part.name;
-        const std::string name = files.Contains(prefixed) ? prefixed : part.name;
-        used.insert(name);
-        if (!files.Contains(name)) {
-          missing.push_back(part.name);
-        } else if (const Dims expected = StoredShape(part, parameter);
-                   !(files.shape(name) == expected)) {
-          misshapen.push_back(fmt::format("{} (expected {}, found {})", name, expected.ToString(),
-                                          files.shape(name).ToString()));
-        } else if (const DataType found = files.dtype(name); !IsFloatingPoint(found)) {
-          mistyped.push_back(
-              fmt::format("{} (expected a floating type, found {})", name, ToString(found)));
-        } else {
-          steps_.push_back({parameter, row, rows, name, part.transposed});
-        }
-        row += rows;
-      }
-    }
-    for (const std::string& name : files.Names()) {
-      std::string_view plain = name;
-      if (plain.starts_with(family.optional_prefix()))
-        plain.remove_prefix(family.optional_prefix().size());
-      if (!used.contains(name) && !family.IsIgnorable(model.config, plain))
-        unexpected.push_back(name);
-    }
-    if (missing.empty() && misshapen.empty() && mistyped.empty() && unexpected.empty()) return;
-    std::string message = fmt::format("{} does not fit the model", files.path());
-    const auto list = [&](std::string_view title, const std::vector<std::string>& names) {
-      if (!names.empty()) message += fmt::format("; {}: {}", title, fmt::join(names, ", "));
-    };
-    list("missing", missing);
-    list("unexpected", unexpected);
-    list("wrong shape", misshapen);
-    list("wrong type", mistyped);
-    throw Error(message);
-  }
-
-  void Run(const checkpoint::SafetensorsFolder& files) const {
-    const NoGrad no_grad;
-    for (const Step& step : steps_) {
-      const Tensor stored = files.Load(step.name);
-      CopyInPlace(Slice(step.parameter, 0, step.row, step.row + step.rows),
-                  step.transposed ? Transpose(stored, 0, 1) : stored);
-    }
-  }
-
- private:
-  struct Step {
-    Tensor parameter;
-    std::int64_t row;
-    std::int64_t rows;
-    std::string name;
-    bool transposed;
-  };
-  std::vector<Step> steps_;
-};
 
 }  // namespace
 
@@ -287,24 +199,8 @@ void SaveModel(const Model& model, const fs::path& folder, const SaveModelOption
   fs::create_directories(folder, error);
   if (error) throw Error(fmt::format("{}: {}", folder.string(), error.message()));
   const ModelFamily& family = GetFamily(model.config.family);
-  const nn::NamedTensors named = model.module->NamedParameters();
-  const std::unordered_map<std::string, Tensor> parameters(named.begin(), named.end());
-  const NoGrad no_grad;
-  checkpoint::NamedTensors tensors;
-  for (const WeightMapping& mapping : family.WeightMap(model.config)) {
-    const Tensor parameter = RowsOf(parameters.at(mapping.parameter));
-    std::int64_t row = 0;
-    for (const WeightPart& part : mapping.parts) {
-      const std::int64_t rows = part.rows >= 0 ? part.rows : parameter.size(0);
-      Tensor value = Slice(parameter, 0, row, row + rows);
-      if (part.transposed) value = Transpose(value, 0, 1);
-      if (options.dtype) value = To(value, *options.dtype);
-      const bool head = part.name == "lm_head.weight";
-      tensors.emplace_back((head ? "" : std::string(family.optional_prefix())) + part.name, value);
-      row += rows;
-    }
-  }
-  checkpoint::WriteSafetensorsFolder(folder, tensors, options.max_shard_bytes);
+  checkpoint::WriteSafetensorsFolder(folder, WeightsForFile(family, model), options.max_shard_bytes,
+                                     options.dtype);
   nlohmann::ordered_json json = family.DumpConfig(model.config);
   const auto token_ids = [&](nlohmann::ordered_json& target) {
     if (model.config.bos_token_id >= 0) target["bos_token_id"] = model.config.bos_token_id;
@@ -313,7 +209,7 @@ void SaveModel(const Model& model, const fs::path& folder, const SaveModelOption
     if (eos.size() > 1) target["eos_token_id"] = eos;
   };
   token_ids(json);
-  json["torch_dtype"] = ToString(options.dtype.value_or(named.front().second.dtype()));
+  json["torch_dtype"] = ToString(options.dtype.value_or(model.module->head_weight().dtype()));
   WriteFileAtomically((folder / "config.json").string(), json.dump(2) + "\n");
   nlohmann::ordered_json generation = nlohmann::ordered_json::object();
   token_ids(generation);

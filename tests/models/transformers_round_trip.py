@@ -2,7 +2,7 @@
 
     python tests/models/transformers_round_trip.py COPY_MODEL
 
-A new model, and models that Transformers wrote, are saved by COPY_MODEL in one file and in shards;
+New models, and models that Transformers wrote, are saved by COPY_MODEL in one file and in shards;
 each must open in Transformers and come out the same. Exit status 77 without Transformers.
 """
 
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-FAMILIES = ["gpt2", "llama", "qwen3"]
+MODELS = ["gpt2", "llama", "llama_biases", "llama_one_key_head", "qwen3", "qwen3_windows"]
 
 
 def run(*command: object) -> None:
@@ -30,14 +30,15 @@ def main() -> int:
     copy_model, check = sys.argv[1], [sys.executable, GOLDEN / "check_roundtrip.py"]
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        for index, family in enumerate(FAMILIES):
-            original = GOLDEN / "data" / family
+        for index, model in enumerate(MODELS):
+            original = GOLDEN / "data" / model
             for kind, options in [("whole", []), ("sharded", [50_000])]:
                 copy = scratch / f"{index}-{kind}"
                 run(copy_model, original, copy, *options)
                 run(*check, copy, original)
-        run(copy_model, "gpt2-nano", scratch / "new")
-        run(*check, scratch / "new")
+        for preset in ["gpt2-nano", "llama3-nano", "qwen3-nano"]:
+            run(copy_model, preset, scratch / preset)
+            run(*check, scratch / preset)
     return 0
 
 

@@ -181,7 +181,7 @@ void DecoderFamily::AddMlpWeights(const ModelConfig& config, const std::string& 
 }
 
 bool DecoderFamily::IsIgnorable(const ModelConfig& config, std::string_view name) const {
-  return name.ends_with(".rotary_emb.inv_freq") ||
+  return name.ends_with("rotary_emb.inv_freq") ||
          (config.transformer.tie_word_embeddings && name == "lm_head.weight");
 }
 

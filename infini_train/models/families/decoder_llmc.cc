@@ -14,6 +14,7 @@
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/core/error.h"
 #include "infini_train/models/families/decoder_family.h"
+#include "infini_train/models/families/weights.h"
 
 namespace infini_train::models {
 namespace {
@@ -133,9 +134,8 @@ void FinishDecoderLlmcConfig(const checkpoint::LlmcReader& reader, nn::Transform
 
 void ReadDecoderLlmcWeights(const Model& model, checkpoint::LlmcReader& reader,
                             DecoderLlmcLayout layout) {
-  const NoGrad no_grad;
   for (const Tensor& view : FileOrder(model, layout))
-    CopyInPlace(view, reader.Next(view.shape()));
+    CopyWeight(view, reader.Next(view.shape()));
 }
 
 void WriteDecoderLlmcWeights(const Model& model, checkpoint::LlmcWriter& writer,

@@ -8,6 +8,7 @@
 #include "infini_train/core/error.h"
 #include "infini_train/models/families/config_reader.h"
 #include "infini_train/models/families/model_family.h"
+#include "infini_train/models/families/weights.h"
 
 namespace infini_train::models {
 namespace {
@@ -200,7 +201,7 @@ class Gpt2 final : public ModelFamily {
       const Tensor& parameter = Find(parameters, name);
       Dims shape = parameter.shape();
       if (name == "wte.weight") shape[0] = padded;
-      CopyInPlace(parameter, Slice(reader.Next(shape), 0, 0, parameter.size(0)));
+      CopyWeight(parameter, Slice(reader.Next(shape), 0, 0, parameter.size(0)));
     });
   }
 

@@ -1,0 +1,138 @@
+#include "infini_train/models/families/weights.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "infini_train/autograd/functions.h"
+#include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/error.h"
+
+namespace infini_train::models {
+namespace {
+
+/// What an accelerator converts at a time.
+constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
+/// How far the system is asked to read ahead of what is being converted.
+constexpr std::size_t kReadAheadBytes = std::size_t{256} << 20;
+
+/// The matrix whose rows a mapping counts.
+Tensor RowsOf(const Tensor& parameter) {
+  return parameter.rank() > 2 ? Reshape(parameter, {-1, parameter.size(-1)}) : parameter;
+}
+
+/// The shape of rows of a parameter as the file stores them.
+Dims StoredShape(const WeightPart& part, const Tensor& rows) {
+  Dims shape = rows.shape();
+  if (part.transposed) std::swap(shape[0], shape[1]);
+  return shape;
+}
+
+/// Calls visitor(part, rows of the parameter) for each part of each mapping.
+template <typename Visitor>
+void VisitParts(const ModelFamily& family, const Model& model, Visitor visitor) {
+  const NoGrad no_grad;
+  const nn::NamedTensors named = model.module->NamedParameters();
+  const std::unordered_map<std::string, Tensor> parameters(named.begin(), named.end());
+  for (const WeightMapping& mapping : family.WeightMap(model.config)) {
+    const Tensor parameter = RowsOf(parameters.at(mapping.parameter));
+    std::int64_t row = 0;
+    for (const WeightPart& part : mapping.parts) {
+      const std::int64_t rows = part.rows >= 0 ? part.rows : parameter.size(0);
+      visitor(part, Slice(parameter, 0, row, row + rows));
+      row += rows;
+    }
+  }
+}
+
+}  // namespace
+
+void CopyWeight(const Tensor& target, const Tensor& stored) {
+  const NoGrad no_grad;
+  if (target.device().is_cpu()) {
+    CopyInPlace(target, stored);
+    return;
+  }
+  if (stored.dtype() == target.dtype() && stored.IsContiguous() && target.IsContiguous()) {
+    target.CopyFromHost(stored.raw_data(), stored.nbytes());
+    return;
+  }
+  const std::int64_t rows = stored.size(0);
+  const auto row_bytes =
+      stored.nbytes() / static_cast<std::size_t>(std::max<std::int64_t>(rows, 1));
+  const auto step = static_cast<std::int64_t>(
+      std::max<std::size_t>(kPieceBytes / std::max<std::size_t>(row_bytes, 1), 1));
+  for (std::int64_t begin = 0; begin < rows; begin += step) {
+    const std::int64_t end = std::min(begin + step, rows);
+    CopyInPlace(Slice(target, 0, begin, end), Slice(stored, 0, begin, end));
+  }
+}
+
+checkpoint::NamedTensors WeightsForFile(const ModelFamily& family, const Model& model) {
+  checkpoint::NamedTensors tensors;
+  VisitParts(family, model, [&](const WeightPart& part, const Tensor& rows) {
+    const bool head = part.name == "lm_head.weight";
+    tensors.emplace_back((head ? "" : std::string(family.optional_prefix())) + part.name,
+                         part.transposed ? Transpose(rows, 0, 1) : rows);
+  });
+  return tensors;
+}
+
+WeightPlan::WeightPlan(const ModelFamily& family, const Model& model,
+                       const checkpoint::SafetensorsFolder& files) {
+  std::unordered_set<std::string> used;
+  std::vector<std::string> missing, misshapen, mistyped, unexpected;
+  VisitParts(family, model, [&](const WeightPart& part, const Tensor& rows) {
+    const std::string prefixed = std::string(family.optional_prefix()) + part.name;
+    const std::string name = files.Contains(prefixed) ? prefixed : part.name;
+    used.insert(name);
+    if (!files.Contains(name)) {
+      missing.push_back(part.name);
+    } else if (const Dims expected = StoredShape(part, rows); !(files.shape(name) == expected)) {
+      misshapen.push_back(fmt::format("{} (expected {}, found {})", name, expected.ToString(),
+                                      files.shape(name).ToString()));
+    } else if (const DataType found = files.dtype(name); !IsFloatingPoint(found)) {
+      mistyped.push_back(
+          fmt::format("{} (expected a floating type, found {})", name, ToString(found)));
+    } else {
+      steps_.push_back({rows, name, part.transposed});
+    }
+  });
+  for (const std::string& name : files.Names()) {
+    std::string_view plain = name;
+    if (plain.starts_with(family.optional_prefix()))
+      plain.remove_prefix(family.optional_prefix().size());
+    if (!used.contains(name) && !family.IsIgnorable(model.config, plain))
+      unexpected.push_back(name);
+  }
+  if (missing.empty() && misshapen.empty() && mistyped.empty() && unexpected.empty()) return;
+  std::string message = fmt::format("{} does not fit the model", files.path());
+  const auto list = [&](std::string_view title, const std::vector<std::string>& names) {
+    if (!names.empty()) message += fmt::format("; {}: {}", title, fmt::join(names, ", "));
+  };
+  list("missing", missing);
+  list("unexpected", unexpected);
+  list("wrong shape", misshapen);
+  list("wrong type", mistyped);
+  throw Error(message);
+}
+
+void WeightPlan::Run(const checkpoint::SafetensorsFolder& files) const {
+  const NoGrad no_grad;
+  std::size_t ahead = 0;        // steps that the system was told of
+  std::size_t ahead_bytes = 0;  // of them, not yet converted
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    for (; ahead < steps_.size() && ahead_bytes < kReadAheadBytes; ++ahead) {
+      ahead_bytes += files.ReadAhead(steps_[ahead].name);
+    }
+    const Tensor stored = files.Load(steps_[i].name);
+    CopyWeight(steps_[i].target, steps_[i].transposed ? Transpose(stored, 0, 1) : stored);
+    ahead_bytes -= stored.nbytes();
+  }
+}
+
+}  // namespace infini_train::models
