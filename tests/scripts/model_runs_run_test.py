@@ -416,6 +416,10 @@ class RealProgramsTest(RunnerTest):
         self.assertRegex(output, r"basic/gpt2_3: passed in .* as basic/gpt2_2, at most")
         self.assertRegex(output, r"basic/gpt2_3_bfloat16: passed in .* as basic/gpt2_2_bfloat16, at most")
 
+    def test_other_families_run(self):
+        options = ["--model", "llama3", "qwen3", "--device", "cpu", "--set", "steps=2", "--only", "basic/1"]
+        self.expect(0, "2 passed, 0 failed, 0 pending", options=[*self.options, *options])
+
     def test_a_resumed_run_repeats_the_whole_one(self):
         only = ["--only", "checkpoint/ckpt_no_resume", "checkpoint/ckpt_resume"]
         self.expect(0, "as checkpoint/gpt2_ckpt_no_resume, exactly", options=[*self.options, "--device", "cpu", *only])
