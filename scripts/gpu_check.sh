@@ -20,7 +20,8 @@ now or earlier:
                  fp32     8 x 1024, float32 without TF32, beside torch.compile
                  small    4 x 64, bfloat16, beside eager PyTorch
                  fp8      64 x 1024, our products in FP8, beside PyTorch's bfloat16 step
-                 llama    LLaMA 3.2 1B, 8 x 1024, bfloat16, beside torch.compile
+                 llama    LLaMA 3.2 1B, 8 x 1024, bfloat16, beside torch.compile: the fastest step
+                 llama_memory  the same in little memory: parameters in bfloat16, selective recomputation
                  llama_long  the same, 2 x 8192, without deterministic gradients, which PyTorch has not either
                  qwen3    Qwen3 0.6B, 8 x 1024, bfloat16, beside torch.compile
                BENCH_STEPS (30), BENCH_ROUNDS (2), BENCH_FLAGS for our program, PYTHON with PyTorch
@@ -51,11 +52,12 @@ declare -A bench_cases=(
   [fp32]=8x1024:float32:compile:1.0
   [small]=4x64:bfloat16:eager:6
   [fp8]=64x1024:fp8:compile:1.4
-  [llama]=llama3.2-1b/8x1024:bfloat16:compile:1.2:0.8
+  [llama]=llama3.2-1b/8x1024:bfloat16:compile:1.2
+  [llama_memory]="llama3.2-1b/8x1024:bfloat16:compile:1.2:0.8:--param_dtype bfloat16 --recompute selective"
   [llama_long]="llama3.2-1b/2x8192:bfloat16:compile:1.5:0.8:--deterministic false"
   [qwen3]=qwen3-0.6b/8x1024:bfloat16:compile:1.2
 )
-bench_names=${BENCH_CASES:-bf16_64 bf16_32 fp32 small fp8 llama llama_long qwen3}
+bench_names=${BENCH_CASES:-bf16_64 bf16_32 fp32 small fp8 llama llama_memory llama_long qwen3}
 sanitizer_full=false
 output=build/gpu_check
 parts=()

@@ -102,19 +102,12 @@ class LinearCrossEntropyRun {
 
   void Run(Tensor& loss) {
     const std::int64_t count = hidden_.size(0);
-    const std::int64_t vocab_size = weight_.size(0);
-    const std::int64_t row_bytes =
-        std::max<std::int64_t>(1, vocab_size) * static_cast<std::int64_t>(SizeOf(hidden_.dtype()));
-    const std::int64_t most =
-        std::clamp<std::int64_t>(kMaxBytesPerChunk / row_bytes, 1, kMaxRowsPerChunk);
-    const std::int64_t chunks = (count + most - 1) / most;
     losses_ = Empty({count}, stat_);
-    if (chunks == 0) {
+    if (count == 0) {
       if (grad_weight_.defined()) Call<op::Fill>(grad_weight_, Scalar(0.0));
     } else {
-      const std::int64_t even = (count + chunks - 1) / chunks;
-      const std::int64_t whole = (even + kRowsMultiple - 1) / kRowsMultiple * kRowsMultiple;
-      Allocate(std::min(whole, count), count > whole);
+      const std::int64_t rows = RowsPerChunk(count);
+      Allocate(rows, count > rows);
     }
     for (std::int64_t begin = 0; begin < count; begin += rows_)
       RunChunk(begin, std::min(rows_, count - begin));
@@ -134,6 +127,21 @@ class LinearCrossEntropyRun {
     return Tensor::Empty(shape, dtype, context_.device);
   }
   bool HasBackward() const { return grad_hidden_.defined() || grad_weight_.defined(); }
+
+  std::int64_t RowsPerChunk(std::int64_t count) const {
+    const std::int64_t row_bytes = std::max<std::int64_t>(1, weight_.size(0)) *
+                                   static_cast<std::int64_t>(SizeOf(hidden_.dtype()));
+    const std::int64_t most =
+        std::clamp<std::int64_t>(kMaxBytesPerChunk / row_bytes, 1, kMaxRowsPerChunk);
+    const std::int64_t chunks = (count + most - 1) / most;
+    const std::int64_t even = (count + chunks - 1) / chunks;
+    const std::int64_t rows =
+        std::min((even + kRowsMultiple - 1) / kRowsMultiple * kRowsMultiple, count);
+    // Where sums over several chunks need memory besides the gradient, one chunk may need less.
+    const bool needs_sums = grad_weight_.defined() && grad_weight_.dtype() != stat_;
+    const std::int64_t sum_bytes = weight_.numel() * static_cast<std::int64_t>(SizeOf(stat_));
+    return needs_sums && (count - rows) * row_bytes <= sum_bytes ? count : rows;
+  }
 
   void Allocate(std::int64_t rows, bool several) {
     rows_ = rows;
