@@ -30,8 +30,10 @@ Tensor Embedding(const Tensor& weight, const Tensor& ids) {
     autograd::Record("Embedding", {&out}, {&weight},
                      [rows = autograd::SavedTensor(rows), table_shape = weight.shape(),
                       dtype = weight.dtype()](autograd::BackwardContext& context) {
-                       const Tensor grad_out =
-                           raw::To(raw::Contiguous(context.TakeGradOutput()), dtype);
+                       // Narrower rows are added as they are.
+                       Tensor grad_out = raw::Contiguous(context.TakeGradOutput());
+                       if (!detail::GemmWrites(grad_out.dtype(), dtype))
+                         grad_out = raw::To(std::move(grad_out), dtype);
                        Tensor target = context.AccumulationTarget(0);
                        const bool accumulate = target.defined();
                        if (!accumulate) target = raw::Zeros(table_shape, dtype, grad_out.device());
