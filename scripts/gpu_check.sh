@@ -22,7 +22,7 @@ now or earlier:
                  fp8      64 x 1024, our products in FP8, beside PyTorch's bfloat16 step
                  llama    LLaMA 3.2 1B, 8 x 1024, bfloat16, beside torch.compile: the fastest step
                  llama_memory  the same in little memory: parameters in bfloat16, selective recomputation
-                 llama_long  the same, 2 x 8192, without deterministic gradients, which PyTorch has not either
+                 llama_long  2 x 8192, selective recomputation, gradients not deterministic, which PyTorch's are not either
                  qwen3    Qwen3 0.6B, 8 x 1024, bfloat16, beside torch.compile
                BENCH_STEPS (30), BENCH_ROUNDS (2), BENCH_FLAGS for our program, PYTHON with PyTorch
   decode       generation with LLaMA 3.2 1B in bfloat16, token by token, beside the bandwidth of memory:
@@ -54,7 +54,7 @@ declare -A bench_cases=(
   [fp8]=64x1024:fp8:compile:1.4
   [llama]=llama3.2-1b/8x1024:bfloat16:compile:1.2
   [llama_memory]="llama3.2-1b/8x1024:bfloat16:compile:1.2:0.8:--param_dtype bfloat16 --recompute selective"
-  [llama_long]="llama3.2-1b/2x8192:bfloat16:compile:1.5:0.8:--deterministic false"
+  [llama_long]="llama3.2-1b/2x8192:bfloat16:compile:1.5:0.8:--deterministic false --recompute selective"
   [qwen3]=qwen3-0.6b/8x1024:bfloat16:compile:1.2
 )
 bench_names=${BENCH_CASES:-bf16_64 bf16_32 fp32 small fp8 llama llama_memory llama_long qwen3}
