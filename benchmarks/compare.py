@@ -29,7 +29,7 @@ TORCH_STEP = Path(__file__).with_name("torch_train_step.py")
 EAGER, COMPILED, OURS = "PyTorch eager", "PyTorch compiled", "InfiniTrain"
 MODES = {"eager": EAGER, "compile": COMPILED}
 DEFAULT_CASES = {
-    "cpu": ("4x64:float32", "1x1024:float32", "1x1024:bfloat16"),
+    "cpu": ("4x64:float32", "1x1024:float32", "1x1024:bfloat16", "llama3-125m/4x64:float32"),
     "cuda": ("64x1024:bfloat16:compile", "8x1024:float32:compile", "4x64:bfloat16:eager"),
 }
 # What a case's type means to each side: fp8 is our option for products, beside bfloat16 in PyTorch.

@@ -24,6 +24,7 @@ now or earlier:
                  llama_memory  the same in little memory: parameters in bfloat16, selective recomputation
                  llama_long  2 x 8192, selective recomputation, gradients not deterministic, which PyTorch's are not either
                  qwen3    Qwen3 0.6B, 8 x 1024, bfloat16, beside torch.compile
+                 mixtral  a Mixtral of 1.2B, 8 x 1024, bfloat16, beside eager PyTorch
                BENCH_STEPS (30), BENCH_ROUNDS (2), BENCH_FLAGS for our program, PYTHON with PyTorch
   decode       generation with LLaMA 3.2 1B in bfloat16, token by token, beside the bandwidth of memory:
                at least 0.8 of what reading the weights allows; DECODE_FLAGS
@@ -56,8 +57,9 @@ declare -A bench_cases=(
   [llama_memory]="llama3.2-1b/8x1024:bfloat16:compile:1.2:0.8:--param_dtype bfloat16 --recompute selective"
   [llama_long]="llama3.2-1b/2x8192:bfloat16:compile:1.5:0.8:--deterministic false --recompute selective"
   [qwen3]=qwen3-0.6b/8x1024:bfloat16:compile:1.2
+  [mixtral]=mixtral-1.2b/8x1024:bfloat16:eager:3
 )
-bench_names=${BENCH_CASES:-bf16_64 bf16_32 fp32 small fp8 llama llama_memory llama_long qwen3}
+bench_names=${BENCH_CASES:-bf16_64 bf16_32 fp32 small fp8 llama llama_memory llama_long qwen3 mixtral}
 sanitizer_full=false
 output=build/gpu_check
 parts=()
