@@ -157,6 +157,7 @@ class Bench:
                 command[command.index(flag) + 1] = str(output if flag == "-o" else output.with_suffix(".d"))
         command[command.index("-c") + 1] = str(compiled_file)
         command[1:1] = [f"-I{include}"]
+        command.append("-O0")  # It runs once.
         return subprocess.run(command, cwd=directory, capture_output=True, text=True)
 
     def link(self, program, object_file):
