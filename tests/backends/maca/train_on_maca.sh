@@ -50,10 +50,11 @@ losses maca --dtype bfloat16
 compare 1e-2
 # Two ranks on threads, whose gradients MCCL sums; each has a device of its own.
 export INFINI_RT_CPU_DEVICES=2  # of the stand-in over the emulator
-if [[ ${MCCL-1} == 1 ]] && "$infini_train" info --device maca | grep -q "^device maca:1:"; then
+if [[ ${MCCL-1} == 1 && $("$infini_train" info) == *"device maca:1:"* ]]; then
   losses cpu --nthread_per_process 2
   losses maca --nthread_per_process 2
   compare 1e-5
 fi
-"$infini_train" info --device maca | grep -q "maca_multithread_workarounds = true (default)"
-"$infini_train" info --device maca --nomaca_multithread_workarounds | grep -q "maca_multithread_workarounds = false (flag)"
+[[ $("$infini_train" info --device maca) == *"maca_multithread_workarounds = true (default)"* ]]
+[[ $("$infini_train" info --device maca --nomaca_multithread_workarounds) == \
+  *"maca_multithread_workarounds = false (flag)"* ]]
