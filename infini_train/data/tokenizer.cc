@@ -48,14 +48,24 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, bool add_special_t
   return ids;
 }
 
+void Tokenizer::EncodeContinuationTo(std::string_view text, std::vector<int32_t>& ids) const {
+  EncodeTo(text, ids);
+}
+
+size_t Tokenizer::Strip::Apply(std::string& text, size_t taken) const {
+  size_t size = 0;
+  for (; taken < count && std::string_view(text).substr(size).starts_with(character); ++taken)
+    size += character.size();
+  text.erase(0, size);
+  return taken;
+}
+
 std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
   std::string text;
   for (const int32_t id : ids) {
     if (!(skip_special_tokens && IsSpecial(id))) text += TokenBytes(id);
   }
-  if (!decoded_prefix_.empty() && text.starts_with(decoded_prefix_)) {
-    text.erase(0, decoded_prefix_.size());
-  }
+  strip_.Apply(text, 0);
   return text;
 }
 
@@ -87,16 +97,18 @@ std::string StreamingDecoder::Push(int32_t id) {
 std::string StreamingDecoder::Finish() {
   std::string text = Release(/*at_end=*/true);
   pending_.clear();
+  stripped_ = 0;
   at_start_ = true;
   return text;
 }
 
 std::string StreamingDecoder::Release(bool at_end) {
-  const std::string& prefix = tokenizer_->decoded_prefix();
-  if (at_start_ && !pending_.empty()) {
-    if (!at_end && pending_.size() < prefix.size() && prefix.starts_with(pending_)) return "";
-    if (!prefix.empty() && pending_.starts_with(prefix)) pending_.erase(0, prefix.size());
-    at_start_ = false;
+  if (at_start_) {
+    const Tokenizer::Strip& strip = tokenizer_->strip();
+    stripped_ = strip.Apply(pending_, stripped_);
+    const bool undecided = stripped_ < strip.count && strip.character.starts_with(pending_);
+    if (undecided && !at_end) return "";
+    at_start_ = pending_.empty();
   }
   std::string text;
   std::string_view left = pending_;

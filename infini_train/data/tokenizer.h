@@ -28,6 +28,9 @@ class INFINI_TRAIN_API Tokenizer {
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens = false) const;
   /// Appends the ids of a text to `ids`.
   virtual void EncodeTo(std::string_view text, std::vector<int32_t>& ids) const = 0;
+  /// The same for a text that goes on where another ended: without what the tokenizer would write
+  /// in front of a text (SentencePiece's space).
+  virtual void EncodeContinuationTo(std::string_view text, std::vector<int32_t>& ids) const;
 
   /// The bytes that ids stand for. An id without a token (models round their vocabulary up) gives
   /// nothing, and neither does a special token if `skip_special_tokens`.
@@ -57,17 +60,30 @@ class INFINI_TRAIN_API Tokenizer {
   /// a folder: LoadTokenizer() and Hugging Face's AutoTokenizer read them.
   void Save(const std::string& folder) const;
 
-  /// A text that starts with this loses it when it is decoded: what the normalizer puts in front.
-  const std::string& decoded_prefix() const { return decoded_prefix_; }
+  /// The special tokens that Encode() puts in front of a text, and behind it, on request.
+  std::span<const int32_t> before_text() const { return before_text_; }
+  std::span<const int32_t> after_text() const { return after_text_; }
+
+  /// What a decoded text loses at its front: `character`, as often as it is there but no more than
+  /// `count` times.
+  struct Strip {
+    std::string character;
+    size_t count = 0;
+
+    /// Takes from `text` what it starts with, of what `count` leaves after `taken` times; returns
+    /// the times in all.
+    size_t Apply(std::string& text, size_t taken) const;
+  };
+  const Strip& strip() const { return strip_; }
 
  protected:
   std::string name_;
   int64_t vocab_size_ = 0;
   std::vector<int32_t> eos_ids_;
   std::optional<int32_t> document_delimiter_;
-  std::vector<int32_t> before_text_;  ///< special tokens that Encode() adds on request
+  std::vector<int32_t> before_text_;
   std::vector<int32_t> after_text_;
-  std::string decoded_prefix_;
+  Strip strip_;
   std::vector<std::pair<std::string, std::string>> files_;  ///< names and contents for Save()
 };
 
@@ -96,6 +112,7 @@ class INFINI_TRAIN_API StreamingDecoder {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_tokens_;
+  size_t stripped_ = 0;  // times that the front of the text was stripped
   bool at_start_ = true;
   std::string pending_;
 };

@@ -3,13 +3,15 @@
 
     compare_tokenizers.py ENCODE_FILE [--min-speed-ratio R] [--size BYTES]
 
-Trains a byte-level BPE for each family's pre-tokenizer on generated text, encodes other generated text
-of about 1 MB in many scripts with both, and fails at the first id that differs. Exits with 77, which
-CTest counts as skipped, if the package is not there.
+Trains a BPE for each family on generated text: byte-level with its pre-tokenizer, or like SentencePiece's
+with bytes for rare characters, in both forms of such files (spaces written by normalizers, or by the
+pre-tokenizer Metaspace). Encodes other generated text of about 1 MB in many scripts with both, and fails
+at the first id that differs. Exits with 77, which CTest counts as skipped, if the package is not there.
 """
 
 import argparse
 import array
+import json
 import os
 import pathlib
 import random
@@ -45,6 +47,45 @@ O200K = "|".join(
 )
 
 
+MARK = "\u2581"
+SENTENCEPIECE = ["mixtral", "mistral"]
+
+
+def sentencepiece(family, trained):
+    """A SentencePiece-style tokenizer.json with the vocabulary of `trained`."""
+    file = json.loads(trained.to_str())
+    # The bytes are no added tokens: text that spells one does not become it.
+    file["added_tokens"] = [token for token in file["added_tokens"] if not token["content"].startswith("<0x")]
+    result = Tokenizer.from_str(json.dumps(file))
+    if family == "mixtral":
+        result.normalizer = normalizers.Sequence([normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)])
+        result.pre_tokenizer = None
+    else:
+        result.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    parts = [decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    result.decoder = decoders.Sequence(parts)
+    result.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
+    )
+    return result
+
+
+def train_sentencepiece(family, vocab_size, seed):
+    trained = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    trained.pre_tokenizer = pre_tokenizers.Metaspace()
+    trained.train_from_iterator(
+        mixed_text(2_000_000, seed).splitlines(keepends=True),
+        trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            show_progress=False,
+            special_tokens=["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))],
+            limit_alphabet=max(150, vocab_size // 5),
+            initial_alphabet=[MARK],
+        ),
+    )
+    return sentencepiece(family, trained)
+
+
 def tokenizer(family):
     result = Tokenizer(models.BPE(ignore_merges=family == "llama3"))
     if family == "gpt2":
@@ -65,6 +106,8 @@ def tokenizer(family):
 
 
 def train(family, vocab_size, seed):
+    if family in SENTENCEPIECE:
+        return train_sentencepiece(family, vocab_size, seed)
     result = tokenizer(family)
     result.train_from_iterator(
         mixed_text(2_000_000, seed).splitlines(keepends=True),
@@ -122,7 +165,7 @@ def main():
     arguments = parser.parse_args()
     text = mixed_text(arguments.size, seed=2)
     with tempfile.TemporaryDirectory() as folder:
-        for family in ["gpt2", "llama3", "qwen", "o200k"]:
+        for family in ["gpt2", "llama3", "qwen", "o200k", *SENTENCEPIECE]:
             compare(arguments.encode_file, family, text, pathlib.Path(folder), arguments.min_speed_ratio)
 
 

@@ -29,7 +29,7 @@ class Collector : public PieceSink {
 
 Pieces SplitWith(const PreTokenizer& splitter, std::string_view text) {
   Collector collector;
-  splitter.Split(text, collector);
+  splitter.Split(text, TextPlace::kStart, collector);
   return std::move(collector.pieces);
 }
 

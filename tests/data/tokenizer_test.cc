@@ -1,5 +1,6 @@
 #include "infini_train/data/tokenizer.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -275,8 +276,10 @@ TEST_F(TokenizerFile, RefusesWhatItDoesNotUnderstand) {
             "model.ignore_merges: expected true or false, found 1");
   EXPECT_EQ(Refusal(with("/model/unk_token", "<unk>")),
             "model.unk_token: expected a token of the vocabulary, found \"<unk>\"");
-  EXPECT_THAT(Refusal(with("/pre_tokenizer/type", "Whitespace")),
-              HasSubstr("pre_tokenizer.type: expected one of ByteLevel, Split, Sequence, found"));
+  EXPECT_THAT(
+      Refusal(with("/pre_tokenizer/type", "Whitespace")),
+      HasSubstr(
+          "pre_tokenizer.type: expected one of ByteLevel, Metaspace, Split, Sequence, found"));
   EXPECT_THAT(Refusal(with("/normalizer", {{"type", "NFKC"}})), HasSubstr("normalizer.type: "));
   EXPECT_THAT(Refusal(with("/decoder", {{"type", "WordPiece"}})), HasSubstr("decoder.type: "));
   EXPECT_THAT(Refusal(with("/post_processor", {{"type", "BertProcessing"}})),
@@ -383,6 +386,130 @@ TEST_F(TokenizerFile, CutsWhereTheIdsDoNotChange) {
   json["added_tokens"] = Json::array({{{"id", 300}, {"content", ".\na"}}});
   EXPECT_EQ(Load(json)->FindCut("a.\na.\na", 0), std::string::npos);
   EXPECT_EQ(LoadTokenizer("bytes")->FindCut("abc", 2), 2u);
+}
+
+// A SentencePiece-style file: vocabulary of the bytes, the mark of spaces and some words.
+Json SentencePieceFile() {
+  Json vocabulary = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
+  for (int byte = 0; byte < 256; ++byte)
+    vocabulary[fmt::format("<0x{:02X}>", byte)] = 3 + byte;
+  int id = 259;
+  for (const char* token : {"\u2581", "a", "b", "\u2581a", "ab", "\u2581ab", "\u2581\u2581"})
+    vocabulary[token] = id++;
+  return {{"model",
+           {{"type", "BPE"},
+            {"unk_token", "<unk>"},
+            {"fuse_unk", true},
+            {"byte_fallback", true},
+            {"vocab", vocabulary},
+            {"merges", {"\u2581 a", "a b", "\u2581a b", "\u2581 \u2581"}}}},
+          {"normalizer",
+           {{"type", "Sequence"},
+            {"normalizers",
+             {{{"type", "Prepend"}, {"prepend", "\u2581"}},
+              {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}}}}}},
+          {"decoder",
+           {{"type", "Sequence"},
+            {"decoders",
+             {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
+              {{"type", "ByteFallback"}},
+              {{"type", "Fuse"}},
+              {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
+          {"added_tokens", Json::array({{{"id", 2}, {"content", "</s>"}, {"special", true}}})}};
+}
+
+TEST_F(TokenizerFile, MarksSpacesAsSentencePieceDoes) {
+  Json json = SentencePieceFile();
+  const auto tokenizer = Load(json);
+  EXPECT_THAT(tokenizer->Encode("ab a"), ElementsAre(264, 262));
+  EXPECT_THAT(tokenizer->Encode("  ab"), ElementsAre(265, 264));
+  EXPECT_THAT(tokenizer->Encode("\u00e9"), ElementsAre(259, 3 + 0xC3, 3 + 0xA9));
+  EXPECT_THAT(tokenizer->Encode("a</s>a"), ElementsAre(262, 2, 262));
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("ab  a\u00e9")), "ab  a\u00e9");
+  // What goes on where a text ended gets no space.
+  std::vector<int32_t> ids;
+  tokenizer->EncodeContinuationTo("a b</s>a", ids);
+  EXPECT_THAT(ids, ElementsAre(260, 259, 261, 2, 262));
+
+  json.erase("normalizer");
+  json["pre_tokenizer"] = {{"type", "Metaspace"},
+                           {"replacement", "\u2581"},
+                           {"prepend_scheme", "first"},
+                           {"split", false}};
+  EXPECT_THAT(Load(json)->Encode("  ab a"), ElementsAre(259, 264, 262));
+  EXPECT_THAT(Load(json)->Encode("a</s>a"), ElementsAre(262, 2, 260));
+  ids.clear();
+  Load(json)->EncodeContinuationTo("a", ids);
+  EXPECT_THAT(ids, ElementsAre(260));
+  json["pre_tokenizer"]["prepend_scheme"] = "always";
+  EXPECT_THAT(Load(json)->Encode("a</s>a"), ElementsAre(262, 2, 262));
+  json["model"]["merges"] = {"\u2581 \u2581", "\u2581 a", "a b", "\u2581a b"};
+  EXPECT_THAT(Load(json)->Encode("   a"), ElementsAre(265, 262));
+  json["pre_tokenizer"]["split"] = true;
+  EXPECT_THAT(Load(json)->Encode("   a"), ElementsAre(259, 259, 262));
+  json["pre_tokenizer"]["prepend_scheme"] = "never";
+  EXPECT_THAT(Load(json)->Encode("a a"), ElementsAre(260, 262));
+  json["pre_tokenizer"] = {
+      {"type", "Metaspace"}, {"replacement", "\u2581"}, {"add_prefix_space", false}};
+  EXPECT_THAT(Load(json)->Encode("a a"), ElementsAre(260, 262));
+  json["pre_tokenizer"]["prepend_scheme"] = "first";
+  EXPECT_EQ(Refusal(json),
+            "pre_tokenizer.prepend_scheme: expected \"never\", since add_prefix_space is false, "
+            "found \"first\"");
+  json["pre_tokenizer"]["replacement"] = "__";
+  EXPECT_EQ(Refusal(json), "pre_tokenizer.replacement: expected one character, found \"__\"");
+}
+
+// A rule that joins two words: the text cannot be encoded word by word.
+TEST_F(TokenizerFile, MayMergeAcrossSpaces) {
+  Json json = SentencePieceFile();
+  json["model"]["vocab"]["b\u2581"] = 266;
+  json["model"]["vocab"]["b\u2581a"] = 267;
+  json["model"]["merges"] = {"b \u2581", "b\u2581 a", "\u2581 a"};
+  EXPECT_THAT(Load(json)->Encode("ab ab"), ElementsAre(262, 267, 261));
+}
+
+TEST_F(TokenizerFile, DecodersStandInAnOrder) {
+  Json json = SentencePieceFile();
+  Json& parts = json["decoder"]["decoders"];
+  std::swap(parts[0], parts[1]);
+  EXPECT_EQ(Refusal(json), "decoder.decoders[1]: expected Replace before ByteFallback");
+  std::swap(parts[0], parts[1]);
+  std::swap(parts[2], parts[3]);
+  EXPECT_EQ(Refusal(json), "decoder.decoders[2]: expected Fuse before Strip");
+  std::swap(parts[2], parts[3]);
+  std::swap(parts[1], parts[2]);
+  EXPECT_EQ(Refusal(json), "decoder.decoders[2]: expected ByteFallback before Fuse");
+  json["decoder"] = {{"type", "Metaspace"}, {"replacement", "\u2581"}};
+  EXPECT_EQ(Load(json)->Decode(std::vector<int32_t>{262, 262}), "a a");
+}
+
+TEST_F(TokenizerFile, StripsAsOftenAsItMay) {
+  Json json = SentencePieceFile();
+  json["decoder"]["decoders"][3]["start"] = 3;
+  const auto tokenizer = Load(json);
+  StreamingDecoder decoder(tokenizer);
+  EXPECT_EQ(tokenizer->Decode(std::vector<int32_t>{265, 262, 262}), "a a");
+  EXPECT_EQ(decoder.Push(265), "");
+  EXPECT_EQ(decoder.Push(262), "a");
+  EXPECT_EQ(decoder.Push(262), " a");
+  EXPECT_EQ(tokenizer->Decode(std::vector<int32_t>{265, 265, 260}), " a");
+  EXPECT_EQ(tokenizer->Decode(std::vector<int32_t>{262}), "a");
+}
+
+TEST_F(TokenizerFile, StreamsFallbackBytesAsCharacters) {
+  const auto tokenizer = Load(SentencePieceFile());
+  std::vector<std::string> parts;
+  StreamingDecoder decoder(tokenizer);
+  for (const int32_t id : tokenizer->Encode(" a\u4f60b"))
+    parts.push_back(decoder.Push(id));
+  EXPECT_THAT(parts, ElementsAre("", " a", "", "", "\u4f60", "b"));
+  EXPECT_EQ(decoder.Push(3 + 0xE4), "");
+  EXPECT_EQ(decoder.Push(262), "\uFFFD a");
+  EXPECT_EQ(decoder.Push(3 + 0xE4), "");
+  EXPECT_EQ(decoder.Finish(), "\uFFFD");
+  // A new text.
+  EXPECT_EQ(decoder.Push(262), "a");
 }
 
 TEST(StreamingDecoder, NeverEmitsHalfACharacter) {

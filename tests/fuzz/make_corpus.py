@@ -139,11 +139,23 @@ def tokenizer_json():
                 ],
             }
         ),
+        "metaspace": {
+            "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "\u2581": 2, "\u2581a": 3}, "merges": ["\u2581 a"]},
+            "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False},
+            "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first"},
+            "added_tokens": [{"id": 4, "content": "<x>", "special": True}],
+        },
+        "metaspace_split": bpe(
+            pre_tokenizer={
+                "type": "Sequence",
+                "pretokenizers": [{"type": "Metaspace", "replacement": "b"}, split("a"), byte_level],
+            }
+        ),
         "backtracking": bpe(pre_tokenizer=split("(a+)+[bc]")),
     }
     for name, value in files.items():
         yield name, json.dumps(value, ensure_ascii=False).encode() + text
-    for family in ["gpt2", "llama3", "qwen"]:
+    for family in ["gpt2", "llama3", "qwen", "mixtral", "mistral"]:
         yield family, (GOLDEN / f"{family}.json").read_bytes() + text
     yield "deep", b"[" * 10000
     yield "empty_file", b""

@@ -9,6 +9,12 @@
 #include "infini_train/data/unicode/unicode.h"
 
 namespace infini_train {
+namespace {
+
+// SentencePiece's space, U+2581.
+constexpr std::string_view kMark = "\u2581";
+
+}  // namespace
 
 BpeModel::BpeModel(const JsonNode& node, bool byte_level) : byte_level_(byte_level) {
   node.Type({"BPE"});
@@ -77,6 +83,8 @@ void BpeModel::LoadMerges(const JsonNode& node) {
   const size_t count = node.Size();
   merges_.Reserve(count);
   std::string left, right;
+  // Whether a rule joins the end of a word and the mark of the next.
+  bool crossed = false;
   for (size_t i = 0; i < count; ++i) {
     const JsonNode rule = node.At(i);
     if (rule.value().is_array()) {
@@ -105,11 +113,28 @@ void BpeModel::LoadMerges(const JsonNode& node) {
       return found->second;
     };
     const int32_t left_id = id_of(left), right_id = id_of(right);
+    crossed = crossed || (right.starts_with(kMark) && !left.ends_with(kMark));
     merges_.Add(left_id, right_id, {static_cast<uint32_t>(i), id_of(left += right)});
   }
+  // Rules reach only as far as they join, so that what none joins can be encoded in parts.
+  if (!byte_level_ && !ignore_merges_ && !crossed && Find(kMark)) mark_ = kMark;
 }
 
 void BpeModel::Encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const {
+  while (!mark_.empty()) {
+    size_t next = 0;
+    while (piece.substr(next).starts_with(mark_))
+      next += mark_.size();
+    next = piece.find(mark_, next);
+    if (next == std::string_view::npos) break;
+    EncodeWord(piece.substr(0, next), scratch, ids);
+    piece.remove_prefix(next);
+  }
+  EncodeWord(piece, scratch, ids);
+}
+
+void BpeModel::EncodeWord(std::string_view piece, Scratch& scratch,
+                          std::vector<int32_t>& ids) const {
   const auto through = [&](auto& cache) {
     const uint64_t hash = HashPiece(piece);
     const auto known = cache.Find(piece, hash);

@@ -45,6 +45,7 @@ class BpeModel {
   void LoadMerges(const JsonNode& node);
   void LoadUnknown(const JsonNode& node);
 
+  void EncodeWord(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const;
   void EncodeUncached(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const;
   void Symbolize(std::string_view piece, std::vector<int32_t>& symbols) const;
   void SymbolizeCharacters(std::string_view piece, std::vector<int32_t>& symbols) const;
@@ -58,6 +59,8 @@ class BpeModel {
   std::vector<int32_t> byte_ids_;                    // of one-byte characters, or -1
   std::vector<int32_t> fallback_ids_;                // of <0x00> to <0xFF>, if the model has them
   int32_t unknown_id_ = -1;
+  // Text can be cut in front of this character unless it follows itself; empty if there is none.
+  std::string_view mark_;
   MergeTable merges_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/data/tokenizer/byte_alphabet.h"
+#include "infini_train/data/tokenizer/metaspace.h"
 #include "infini_train/data/tokenizer/normalizer.h"
 
 namespace infini_train {
@@ -33,8 +34,8 @@ Decoder::Decoder(const JsonNode& node, bool byte_level) {
     byte_level_ = byte_level;
     return;
   }
-  if (node.Type({"ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip", "Sequence"}) !=
-      "Sequence") {
+  if (node.Type({"ByteLevel", "Metaspace", "Replace", "ByteFallback", "Fuse", "Strip",
+                 "Sequence"}) != "Sequence") {
     Add(node);
     return;
   }
@@ -46,20 +47,38 @@ Decoder::Decoder(const JsonNode& node, bool byte_level) {
 }
 
 void Decoder::Add(const JsonNode& node) {
-  const std::string& type = node.Type({"ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip"});
+  const std::string& type =
+      node.Type({"ByteLevel", "Metaspace", "Replace", "ByteFallback", "Fuse", "Strip"});
+  const bool strips = type == "Strip" || type == "Metaspace";
+  if (type == "Strip" && !fused_) node.Fail("expected Fuse before Strip");
+  if (strips && strip_count_ > 0) node.Fail("expected one part that strips");
+  if (fused_ && type != "Strip" && type != "Fuse") {
+    node.Fail(fmt::format("expected {} before Fuse", type));
+  }
+  if (byte_fallback_ && (type == "Replace" || type == "Metaspace")) {
+    node.Fail(fmt::format("expected {} before ByteFallback", type));
+  }
   if (type == "ByteLevel") {
     byte_level_ = true;
   } else if (type == "ByteFallback") {
     byte_fallback_ = true;
+  } else if (type == "Fuse") {
+    fused_ = true;
+  } else if (type == "Metaspace") {
+    const Metaspace settings(node);
+    replacements_.emplace_back(settings.replacement, " ");
+    strip_count_ = settings.prefix == Metaspace::Prefix::kNever ? 0 : 1;
+    strip_character_ = " ";
   } else if (type == "Replace") {
     const JsonNode content = node.Required("content");
     if (content.String().size() > 16) content.FailExpected("at most 16 bytes");
     replacements_.emplace_back(node.Required("pattern").Required("String").String(),
                                content.String());
-  } else if (type == "Strip") {
+  } else {
     node.Required("stop").Index(1);
     strip_count_ = static_cast<size_t>(node.Required("start").Index(1024));
     strip_character_ = node.Required("content").String();
+    if (strip_character_.empty()) node.Required("content").FailExpected("a character");
   }
 }
 

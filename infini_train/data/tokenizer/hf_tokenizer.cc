@@ -57,11 +57,17 @@ bool CutsAtLines(const JsonNode& file, const std::vector<AddedToken>& added) {
   const JsonNode list = pre_tokenizer.Required("pretokenizers");
   if (list.Size() == 0 || !cuts(list.At(0))) return false;
   for (size_t i = 1; i < list.Size(); ++i) {
+    if (list.At(i).StringOr("type", "") == "Metaspace") return false;
     if (list.At(i).BoolOr("add_prefix_space", list.At(i).StringOr("type", "") == "ByteLevel")) {
       return false;
     }
   }
   return true;
+}
+
+// The place of a section of a text that itself has a place.
+TextPlace PlaceOf(std::string_view section, std::string_view text, TextPlace place) {
+  return section.data() == text.data() ? place : TextPlace::kInside;
 }
 
 }  // namespace
@@ -142,7 +148,7 @@ void HfTokenizer::LoadAdded(const JsonNode& node) {
       in_text.push_back(token);
     } else {
       in_normalized.push_back(token);
-      normalizer_->Apply(in_normalized.back().content);
+      normalizer_->Apply(in_normalized.back().content, TextPlace::kInside);
     }
   }
   if (vocab_size_ == 0) node.Fail("expected at least one token in the vocabulary or here");
@@ -156,16 +162,20 @@ void HfTokenizer::LoadAdded(const JsonNode& node) {
 
 void HfTokenizer::LoadTokenBytes(const JsonNode& node, bool byte_level) {
   const Decoder decoder(node, byte_level);
-  for (size_t i = 0; i < decoder.strip_count(); ++i)
-    decoded_prefix_ += decoder.strip_character();
-  std::vector<const std::string*> added(static_cast<size_t>(vocab_size_), nullptr);
-  for (const AddedToken& token : added_)
-    added[static_cast<size_t>(token.id)] = &token.content;
+  strip_ = {decoder.strip_character(), decoder.strip_count()};
+  std::vector<std::optional<std::string>> added(static_cast<size_t>(vocab_size_));
+  for (const AddedToken& token : added_) {
+    std::string& bytes = added[static_cast<size_t>(token.id)].emplace(token.content);
+    // What was found in normalized text, with the mark in front of words, is turned back.
+    if (!token.normalized || normalizer_ == nullptr || decoder.byte_level()) continue;
+    normalizer_->Apply(bytes, TextPlace::kInside);
+    bytes = decoder.BytesOf(bytes);
+  }
   const auto& tokens = model_->tokens();
   bytes_begin_.reserve(added.size() + 1);
   for (size_t id = 0; id < added.size(); ++id) {
     bytes_begin_.push_back(bytes_.size());
-    if (added[id] != nullptr) {
+    if (added[id]) {
       bytes_ += *added[id];
     } else if (id < tokens.size() && tokens[id] != nullptr) {
       bytes_ += decoder.BytesOf(*tokens[id]);
@@ -276,25 +286,38 @@ void HfTokenizer::LoadEndOfText(const std::string& folder) {
 }
 
 void HfTokenizer::EncodeTo(std::string_view text, std::vector<int32_t>& ids) const {
-  const auto add = [&ids](int32_t id) { ids.push_back(id); };
-  in_text_->Split(
-      text, [&](std::string_view section) { EncodeSection(section, ids); }, add);
+  EncodeText(text, TextPlace::kStart, ids);
 }
 
-void HfTokenizer::EncodeSection(std::string_view text, std::vector<int32_t>& ids) const {
+void HfTokenizer::EncodeContinuationTo(std::string_view text, std::vector<int32_t>& ids) const {
+  EncodeText(text, TextPlace::kContinuation, ids);
+}
+
+void HfTokenizer::EncodeText(std::string_view text, TextPlace place,
+                             std::vector<int32_t>& ids) const {
+  in_text_->Split(
+      text,
+      [&](std::string_view section) { EncodeSection(section, PlaceOf(section, text, place), ids); },
+      [&ids](int32_t id) { ids.push_back(id); });
+}
+
+void HfTokenizer::EncodeSection(std::string_view text, TextPlace place,
+                                std::vector<int32_t>& ids) const {
   std::string normalized;
   if (normalizer_ != nullptr) {
     normalized = text;
-    normalizer_->Apply(normalized);
+    normalizer_->Apply(normalized, place);
     text = normalized;
   }
-  if (in_normalized_->empty()) return EncodePieces(text, ids);
-  const auto add = [&ids](int32_t id) { ids.push_back(id); };
+  if (in_normalized_->empty()) return EncodePieces(text, place, ids);
   in_normalized_->Split(
-      text, [&](std::string_view section) { EncodePieces(section, ids); }, add);
+      text,
+      [&](std::string_view section) { EncodePieces(section, PlaceOf(section, text, place), ids); },
+      [&ids](int32_t id) { ids.push_back(id); });
 }
 
-void HfTokenizer::EncodePieces(std::string_view text, std::vector<int32_t>& ids) const {
+void HfTokenizer::EncodePieces(std::string_view text, TextPlace place,
+                               std::vector<int32_t>& ids) const {
   class Encoder : public PieceSink {
    public:
     Encoder(const BpeModel& model, BpeModel::Scratch& scratch, std::vector<int32_t>& ids)
@@ -309,7 +332,7 @@ void HfTokenizer::EncodePieces(std::string_view text, std::vector<int32_t>& ids)
   ScratchLease scratch(*this);
   Encoder encoder(*model_, *scratch, ids);
   if (pre_tokenizer_ != nullptr) {
-    pre_tokenizer_->Split(text, encoder);
+    pre_tokenizer_->Split(text, place, encoder);
   } else if (!text.empty()) {
     encoder.Take(text);
   }

@@ -24,6 +24,7 @@ class HfTokenizer : public Tokenizer {
   ~HfTokenizer() override;
 
   void EncodeTo(std::string_view text, std::vector<int32_t>& ids) const override;
+  void EncodeContinuationTo(std::string_view text, std::vector<int32_t>& ids) const override;
   std::string_view TokenBytes(int32_t id) const override;
   bool IsSpecial(int32_t id) const override;
   std::optional<int32_t> Find(std::string_view token) const override;
@@ -42,8 +43,9 @@ class HfTokenizer : public Tokenizer {
   bool LoadEosName(const std::string& path);
   bool TokenExists(int64_t id) const;
 
-  void EncodeSection(std::string_view text, std::vector<int32_t>& ids) const;
-  void EncodePieces(std::string_view text, std::vector<int32_t>& ids) const;
+  void EncodeText(std::string_view text, TextPlace place, std::vector<int32_t>& ids) const;
+  void EncodeSection(std::string_view text, TextPlace place, std::vector<int32_t>& ids) const;
+  void EncodePieces(std::string_view text, TextPlace place, std::vector<int32_t>& ids) const;
 
   std::optional<BpeModel> model_;
   std::unique_ptr<const Normalizer> normalizer_;

@@ -179,7 +179,7 @@ struct Cl100k {
 template <typename Pattern>
 class KnownSplitter : public PreTokenizer {
  public:
-  void Split(std::string_view text, PieceSink& sink) const override {
+  void Split(std::string_view text, TextPlace, PieceSink& sink) const override {
     const char* p = text.data();
     const char* const end = p + text.size();
     while (p < end) {

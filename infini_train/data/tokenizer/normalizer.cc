@@ -15,7 +15,7 @@ constexpr size_t kMostContent = 256;
 
 class Nfc : public Normalizer {
  public:
-  void Apply(std::string& text) const override {
+  void Apply(std::string& text, TextPlace) const override {
     std::string normalized;
     if (unicode::NormalizeNfc(text, normalized)) text = std::move(normalized);
   }
@@ -24,8 +24,8 @@ class Nfc : public Normalizer {
 class Prepend : public Normalizer {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  void Apply(std::string& text) const override {
-    if (!text.empty()) text.insert(0, prefix_);
+  void Apply(std::string& text, TextPlace place) const override {
+    if (!text.empty() && place != TextPlace::kContinuation) text.insert(0, prefix_);
   }
 
  private:
@@ -36,7 +36,9 @@ class Replace : public Normalizer {
  public:
   Replace(std::string pattern, std::string replacement)
       : pattern_(std::move(pattern)), replacement_(std::move(replacement)) {}
-  void Apply(std::string& text) const override { ReplaceAll(text, pattern_, replacement_); }
+  void Apply(std::string& text, TextPlace) const override {
+    ReplaceAll(text, pattern_, replacement_);
+  }
 
  private:
   std::string pattern_;
@@ -47,11 +49,11 @@ class Sequence : public Normalizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<const Normalizer>> parts)
       : parts_(std::move(parts)) {}
-  void Apply(std::string& text) const override {
+  void Apply(std::string& text, TextPlace place) const override {
     // Replacements that feed each other can double the text at each part.
     const size_t most = 16 * text.size() + 4096;
     for (const auto& part : parts_) {
-      part->Apply(text);
+      part->Apply(text, place);
       if (text.size() > most) {
         throw Error("the tokenizer's normalizer makes the text more than 16 times as long");
       }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "infini_train/data/tokenizer/json_node.h"
+#include "infini_train/data/tokenizer/text_place.h"
 
 namespace infini_train {
 
@@ -11,7 +12,7 @@ namespace infini_train {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  virtual void Apply(std::string& text) const = 0;
+  virtual void Apply(std::string& text, TextPlace place) const = 0;
 };
 
 /// Reads NFC, Prepend, Replace and Sequence; a null node gives a null pointer.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "infini_train/data/tokenizer/known_patterns.h"
+#include "infini_train/data/tokenizer/metaspace.h"
 #include "infini_train/data/tokenizer/regex.h"
 #include "infini_train/data/unicode/unicode.h"
 
@@ -73,7 +74,7 @@ class SplitAtMatches : public PreTokenizer {
   SplitAtMatches(std::string literal, Behavior behavior, bool invert)
       : literal_(std::move(literal)), behavior_(behavior), invert_(invert) {}
 
-  void Split(std::string_view text, PieceSink& sink) const override {
+  void Split(std::string_view text, TextPlace, PieceSink& sink) const override {
     Joiner joiner(behavior_, sink);
     while (!text.empty()) {
       // A byte that is not UTF-8 matches nothing.
@@ -125,20 +126,21 @@ class SplitAtMatches : public PreTokenizer {
   bool invert_;
 };
 
-// ByteLevel's add_prefix_space: text that does not start with a space gets one.
+// ByteLevel's add_prefix_space: text that does not start with a space gets one, unless it goes on
+// where another ended.
 class PrefixSpace : public PreTokenizer {
  public:
   explicit PrefixSpace(std::unique_ptr<const PreTokenizer> next) : next_(std::move(next)) {}
 
-  void Split(std::string_view text, PieceSink& sink) const override {
+  void Split(std::string_view text, TextPlace place, PieceSink& sink) const override {
     std::string prefixed;
-    if (!text.empty() && text.front() != ' ') {
+    if (!text.empty() && text.front() != ' ' && place != TextPlace::kContinuation) {
       prefixed.reserve(text.size() + 1);
       prefixed.append(1, ' ').append(text);
       text = prefixed;
     }
     if (next_ != nullptr) {
-      next_->Split(text, sink);
+      next_->Split(text, place, sink);
     } else {
       TakeUnlessEmpty(text, sink);
     }
@@ -154,19 +156,24 @@ class Chain : public PreTokenizer {
   Chain(std::unique_ptr<const PreTokenizer> first, std::unique_ptr<const PreTokenizer> second)
       : first_(std::move(first)), second_(std::move(second)) {}
 
-  void Split(std::string_view text, PieceSink& sink) const override {
-    Second next(*second_, sink);
-    first_->Split(text, next);
+  void Split(std::string_view text, TextPlace place, PieceSink& sink) const override {
+    Second next(*second_, place, sink);
+    first_->Split(text, place, next);
   }
 
  private:
   class Second : public PieceSink {
    public:
-    Second(const PreTokenizer& splitter, PieceSink& sink) : splitter_(splitter), sink_(sink) {}
-    void Take(std::string_view piece) override { splitter_.Split(piece, sink_); }
+    Second(const PreTokenizer& splitter, TextPlace place, PieceSink& sink)
+        : splitter_(splitter), place_(place), sink_(sink) {}
+    void Take(std::string_view piece) override {
+      splitter_.Split(piece, place_, sink_);
+      place_ = TextPlace::kInside;
+    }
 
    private:
     const PreTokenizer& splitter_;
+    TextPlace place_;  // of the next piece
     PieceSink& sink_;
   };
 
@@ -222,16 +229,18 @@ LoadedPreTokenizer LoadPreTokenizer(const JsonNode& node) {
   const auto append = [&loaded](const JsonNode& part) {
     // A ByteLevel changes the alphabet, so that what follows would see other characters.
     if (loaded.byte_level) part.Fail("expected nothing after ByteLevel");
-    const bool byte_level = part.Type({"ByteLevel", "Split"}) == "ByteLevel";
-    auto splitter = byte_level ? LoadByteLevel(part) : LoadSplit(part);
-    loaded.byte_level = byte_level;
+    const std::string& type = part.Type({"ByteLevel", "Metaspace", "Split"});
+    loaded.byte_level = type == "ByteLevel";
+    auto splitter = loaded.byte_level     ? LoadByteLevel(part)
+                    : type == "Metaspace" ? MakeMetaspace(Metaspace(part))
+                                          : LoadSplit(part);
     if (splitter == nullptr) return;
     loaded.splitter =
         loaded.splitter == nullptr
             ? std::move(splitter)
             : std::make_unique<Chain>(std::move(loaded.splitter), std::move(splitter));
   };
-  if (node.Type({"ByteLevel", "Split", "Sequence"}) != "Sequence") {
+  if (node.Type({"ByteLevel", "Metaspace", "Split", "Sequence"}) != "Sequence") {
     append(node);
     return loaded;
   }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "infini_train/data/tokenizer/json_node.h"
+#include "infini_train/data/tokenizer/text_place.h"
 
 namespace infini_train {
 
@@ -20,7 +21,7 @@ class PieceSink {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  virtual void Split(std::string_view text, PieceSink& sink) const = 0;
+  virtual void Split(std::string_view text, TextPlace place, PieceSink& sink) const = 0;
 };
 
 struct LoadedPreTokenizer {
@@ -28,8 +29,8 @@ struct LoadedPreTokenizer {
   bool byte_level = false;                       ///< the model's characters stand for bytes
 };
 
-/// Reads ByteLevel, Split and a Sequence of them, of which ByteLevel must come last. The bytes are
-/// not mapped to ByteLevel's characters: the model does that for its vocabulary once.
+/// Reads ByteLevel, Metaspace, Split and a Sequence of them, of which ByteLevel must come last. The
+/// bytes are not mapped to ByteLevel's characters: the model does that for its vocabulary once.
 LoadedPreTokenizer LoadPreTokenizer(const JsonNode& node);
 
 /// For tests: the splitter for a regular expression, through PCRE2 even if it is one of the

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the golden files of the tokenizer tests: three small tokenizers and the ids that Hugging Face's
-`tokenizers` gives for sample texts.
+"""Writes the golden files of the tokenizer tests: small tokenizers, the ids that Hugging Face's `tokenizers`
+gives for sample texts, and the texts that it gives back where these are others.
 
     pip install tokenizers==0.23.3
     python3 tests/data/golden/generate.py
@@ -12,7 +12,7 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from compare_tokenizers import processors, train  # noqa: E402
+from compare_tokenizers import SENTENCEPIECE, processors, train  # noqa: E402
 from mixed_text import mixed_text  # noqa: E402
 from tokenizers import AddedToken  # noqa: E402
 
@@ -66,6 +66,12 @@ EDGE_CASES = [
     "a  [RIGHT]  b",
     "[LEFT][RIGHT]",
     "  [LEFT]  [RIGHT]  ",
+    "<s>",
+    "a<s> b</s>c",
+    " <s>  b",
+    "<0x41><0x0A>",
+    "\u2581a \u2581 b\u2581",
+    "   \u4f60\U0001f680 \U0001f680\n  x",
     "\u00c5NGSTR\u00d6M",
     "A\u030aNGSTRO\u0308M",
     "\x00\x01\x7f",
@@ -79,7 +85,8 @@ EDGE_CASES = [
 def main():
     texts = EDGE_CASES + [mixed_text(400, seed) for seed in range(100, 115)]
     ids = {}
-    for family in ["gpt2", "llama3", "qwen"]:
+    decoded = {}
+    for family in ["gpt2", "llama3", "qwen", *SENTENCEPIECE]:
         tokenizer = train(family, 600, seed=3)
         # Every flag of added tokens, and one that only the normalized text has.
         tokenizer.add_tokens(
@@ -102,9 +109,14 @@ def main():
                 ]
             )
         tokenizer.save(str(HERE / f"{family}.json"), pretty=False)
-        ids[family] = [tokenizer.encode(text, add_special_tokens=True).ids for text in texts]
+        # What is bytes alone makes long lists.
+        some = texts[: len(EDGE_CASES) + 4] if family in SENTENCEPIECE else texts
+        ids[family] = [tokenizer.encode(text, add_special_tokens=True).ids for text in some]
+        if family in SENTENCEPIECE:
+            back = [tokenizer.decode(ids[1:], skip_special_tokens=False) for ids in ids[family]]
+            decoded[family] = {i: text for i, text in enumerate(back) if text != some[i]}
     with (HERE / "samples.json").open("w") as file:
-        json.dump({"texts": texts, "ids": ids}, file, separators=(",", ":"))
+        json.dump({"texts": texts, "ids": ids, "decoded": decoded}, file, separators=(",", ":"))
         file.write("\n")
 
 
