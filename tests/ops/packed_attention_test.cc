@@ -185,10 +185,12 @@ TEST_P(PackedAttentionTest, PositionsOfNoSampleGiveZero) {
   }
 }
 
-// What attention costs is the sum of the squares of the lengths: whole tiles are left out, and with
-// them the numbers that a weight of 0 would make NaN. Tiles at a sample's ends hold its neighbour.
-TEST_P(PackedAttentionTest, SamplesBesidesTheNeighbourAreNotRead) {
-  constexpr std::int64_t kTokens = 800, kUnlike = 600, kChecked = 128;
+// What is not finite in a sample stays there, in spite of weights that are 0. Of gradients devices
+// may compute tiles that hold parts of two samples; others are left out, so that the cost of
+// attention is the sum of the squares of the lengths.
+TEST_P(PackedAttentionTest, ASampleDoesNotSeeWhatIsNotFiniteInAnother) {
+  constexpr std::int64_t kTokens = 800, kUnlike = 600, kFarAway = 128;
+  const std::int64_t gradients = device().is_cpu() ? kUnlike : kFarAway;
   for (const AttentionParams& params : {Causal(), Full()}) {
     const test::AttentionCase c = Packed({2, 1, 8}, kTokens, {0, 200, 600, 800}, params);
     SCOPED_TRACE(c.ToString());
@@ -200,15 +202,15 @@ TEST_P(PackedAttentionTest, SamplesBesidesTheNeighbourAreNotRead) {
       }
     }
     const Result result = Run(c, x);
-    const auto expect_finite = [&](const char* name, const Tensor& x) {
-      const std::vector<double> values = Part(ToDoubles(x), x.size(1), c.d, 0, kChecked);
+    const auto expect_finite = [&](const char* name, const Tensor& x, std::int64_t end) {
+      const std::vector<double> values = Part(ToDoubles(x), x.size(1), c.d, 0, end);
       for (std::size_t i = 0; i < values.size(); ++i)
         ASSERT_TRUE(std::isfinite(values[i])) << name << " at " << i;
     };
-    expect_finite("out", result.out);
-    expect_finite("grad_q", result.grads.q);
-    expect_finite("grad_k", result.grads.k);
-    expect_finite("grad_v", result.grads.v);
+    expect_finite("out", result.out, kUnlike);
+    expect_finite("grad_q", result.grads.q, gradients);
+    expect_finite("grad_k", result.grads.k, gradients);
+    expect_finite("grad_v", result.grads.v, gradients);
   }
 }
 

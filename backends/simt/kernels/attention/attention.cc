@@ -41,90 +41,95 @@ SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
   const std::int64_t count = shape.batch * shape.heads * tiles;
   for (std::int64_t block = BlockIndex(); block < count; block += GridSize()) {
     // The last queries, which have most keys where attention is causal, first.
-    const std::int64_t t0 = (tiles - 1 - block % tiles) * Tile::kRows;
+    std::int64_t t0 = (tiles - 1 - block % tiles) * Tile::kRows;
     const std::int64_t h = block / tiles % shape.heads;
     const std::int64_t b = block / tiles / shape.heads;
-    const std::int64_t rows = Min<std::int64_t>(shape.queries - t0, Tile::kRows);
-    const HeadRange first = shape.VisibleKeys(t0);
-    const HeadRange last = shape.VisibleKeys(t0 + rows - 1);
+    do {
+      const std::int64_t rows =
+          Min<std::int64_t>(shape.SampleEnd(t0), t0 - t0 % Tile::kRows + Tile::kRows) - t0;
+      const HeadRange first = shape.VisibleKeys(t0);
+      const HeadRange last = shape.VisibleKeys(t0 + rows - 1);
 
-    const MatrixRows<S> own{args.q.At(b, h, t0), args.q.row, rows};
-    if constexpr (Tile::kSlices == 1) Tile::LoadRows(memory, own, 0, shape.head_size, args.vector);
-    typename Tile::Sums sums = {};
-    C max[kRows];
-    C sum[kRows] = {};  // over this lane's columns, in the end over all
-    SIMT_UNROLL
-    for (int i = 0; i < kRows; ++i)
-      max[i] = -kInfinity;
-    for (std::int64_t s0 = first.begin; s0 < last.end; s0 += Tile::kColumns) {
-      const std::int64_t columns = last.end - s0;
-      const MatrixRows<S> keys{args.k.At(b, h / shape.group, s0), args.k.row, columns};
-      const MatrixRows<S> values{args.v.At(b, h / shape.group, s0), args.v.row, columns};
-      typename Tile::Weights weights = {};
-      Tile::template Multiply<(Tile::kSlices > 1)>(weights, memory, own, keys, shape.head_size,
-                                                   args.vector);
-
-      const bool all_visible = s0 >= last.begin && s0 + Tile::kColumns <= first.end;
-      C tile_max[kRows];
+      const MatrixRows<S> own{args.q.At(b, h, t0), args.q.row, rows};
+      if constexpr (Tile::kSlices == 1)
+        Tile::LoadRows(memory, own, 0, shape.head_size, args.vector);
+      typename Tile::Sums sums = {};
+      C max[kRows];
+      C sum[kRows] = {};  // over this lane's columns, in the end over all
       SIMT_UNROLL
-      for (int i = 0; i < kRows; ++i) {
-        const LaneRange visible =
-            all_visible ? LaneRange{0, kColumns}
-                        : LaneRange::Clip<kColumns>(shape.VisibleKeys(t0 + Tile::Row() + i),
-                                                    s0 + Tile::Column());
-        tile_max[i] = max[i];
+      for (int i = 0; i < kRows; ++i)
+        max[i] = -kInfinity;
+      for (std::int64_t s0 = first.begin; s0 < last.end; s0 += Tile::kColumns) {
+        const std::int64_t columns = last.end - s0;
+        const MatrixRows<S> keys{args.k.At(b, h / shape.group, s0), args.k.row, columns};
+        const MatrixRows<S> values{args.v.At(b, h / shape.group, s0), args.v.row, columns};
+        typename Tile::Weights weights = {};
+        Tile::template Multiply<(Tile::kSlices > 1)>(weights, memory, own, keys, shape.head_size,
+                                                     args.vector);
+
+        const bool all_visible = s0 >= last.begin && s0 + Tile::kColumns <= first.end;
+        C tile_max[kRows];
         SIMT_UNROLL
-        for (int j = 0; j < kColumns; ++j) {
-          weights[i][j] = visible.Has(j) ? weights[i][j] * scale : -kInfinity;
-          if (weights[i][j] > tile_max[i]) tile_max[i] = weights[i][j];
+        for (int i = 0; i < kRows; ++i) {
+          const LaneRange visible =
+              all_visible ? LaneRange{0, kColumns}
+                          : LaneRange::Clip<kColumns>(shape.VisibleKeys(t0 + Tile::Row() + i),
+                                                      s0 + Tile::Column());
+          tile_max[i] = max[i];
+          SIMT_UNROLL
+          for (int j = 0; j < kColumns; ++j) {
+            weights[i][j] = visible.Has(j) ? weights[i][j] * scale : -kInfinity;
+            if (weights[i][j] > tile_max[i]) tile_max[i] = weights[i][j];
+          }
         }
+        ReduceRows<Tile::kGroup>(tile_max, RowMax());
+        SIMT_UNROLL
+        for (int i = 0; i < kRows; ++i) {
+          const C shift = tile_max[i] == -kInfinity ? C(0) : tile_max[i];
+          const C alpha = FastExp2(max[i] - shift);
+          max[i] = tile_max[i];
+          sum[i] *= alpha;
+          SIMT_UNROLL
+          for (int j = 0; j < kColumns; ++j) {
+            weights[i][j] = FastExp2(weights[i][j] - shift);
+            sum[i] += weights[i][j];
+          }
+          SIMT_UNROLL
+          for (int slice = 0; slice < Tile::kSlices; ++slice) {
+            SIMT_UNROLL
+            for (int j = 0; j < Tile::kVector; ++j)
+              sums[slice][i][j] *= alpha;
+          }
+          if (shape.dropout.enabled()) {
+            C factors[kColumns];
+            const std::int64_t row = (b * shape.heads + h) * shape.queries + t0 + Tile::Row() + i;
+            shape.dropout.Factors(row * shape.keys + s0 + Tile::Column(), factors);
+            SIMT_UNROLL
+            for (int j = 0; j < kColumns; ++j)
+              weights[i][j] *= factors[j];
+          }
+        }
+        Tile::PutWeights(memory, weights);
+        Tile::Accumulate(sums, memory, values, shape.head_size, args.vector);
       }
-      ReduceRows<Tile::kGroup>(tile_max, RowMax());
+
+      ReduceRows<Tile::kGroup>(sum, RowSum());
       SIMT_UNROLL
       for (int i = 0; i < kRows; ++i) {
-        const C shift = tile_max[i] == -kInfinity ? C(0) : tile_max[i];
-        const C alpha = FastExp2(max[i] - shift);
-        max[i] = tile_max[i];
-        sum[i] *= alpha;
-        SIMT_UNROLL
-        for (int j = 0; j < kColumns; ++j) {
-          weights[i][j] = FastExp2(weights[i][j] - shift);
-          sum[i] += weights[i][j];
-        }
+        const C factor = sum[i] == C(0) ? C(0) : C(1) / sum[i];
         SIMT_UNROLL
         for (int slice = 0; slice < Tile::kSlices; ++slice) {
           SIMT_UNROLL
           for (int j = 0; j < Tile::kVector; ++j)
-            sums[slice][i][j] *= alpha;
+            sums[slice][i][j] *= factor;
         }
-        if (shape.dropout.enabled()) {
-          C factors[kColumns];
-          const std::int64_t row = (b * shape.heads + h) * shape.queries + t0 + Tile::Row() + i;
-          shape.dropout.Factors(row * shape.keys + s0 + Tile::Column(), factors);
-          SIMT_UNROLL
-          for (int j = 0; j < kColumns; ++j)
-            weights[i][j] *= factors[j];
-        }
+        if (ThreadIndex() % Tile::kGroup == 0 && Tile::Row() + i < rows)
+          Store(args.lse.At(b, h, t0 + Tile::Row() + i),
+                max[i] * std::numbers::ln2_v<C> + Log(sum[i]));
       }
-      Tile::PutWeights(memory, weights);
-      Tile::Accumulate(sums, memory, values, shape.head_size, args.vector);
-    }
-
-    ReduceRows<Tile::kGroup>(sum, RowSum());
-    SIMT_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      const C factor = sum[i] == C(0) ? C(0) : C(1) / sum[i];
-      SIMT_UNROLL
-      for (int slice = 0; slice < Tile::kSlices; ++slice) {
-        SIMT_UNROLL
-        for (int j = 0; j < Tile::kVector; ++j)
-          sums[slice][i][j] *= factor;
-      }
-      if (ThreadIndex() % Tile::kGroup == 0 && Tile::Row() + i < rows)
-        Store(args.lse.At(b, h, t0 + Tile::Row() + i),
-              max[i] * std::numbers::ln2_v<C> + Log(sum[i]));
-    }
-    Tile::Write(sums, args.out.At(b, h, t0), args.out.row, rows, shape.head_size, args.vector);
+      Tile::Write(sums, args.out.At(b, h, t0), args.out.row, rows, shape.head_size, args.vector);
+      t0 += rows;
+    } while (t0 % Tile::kRows != 0 && t0 < shape.queries);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <vector>
 
 #include "infini_train/kernels/cpu/attention/geometry.h"
 #include "infini_train/kernels/cpu/gemm/microkernel.h"
@@ -31,6 +32,7 @@ struct Arguments {
   Tensor
       query_sums;  // [chunks, B, H, T, padded D]: grad_q before it is rounded and summed; or none
   std::int64_t chunk_keys;
+  std::vector<KeyRange> query_segments;
 };
 
 // Gradients of the keys and values of one chunk of one head, and what these keys contribute to the
@@ -69,8 +71,13 @@ class BackwardChunk {
     const std::int64_t end = std::min(begin + a_.chunk_keys, g_.keys);
     for (std::int64_t h = kv_head_ * g_.group; h < (kv_head_ + 1) * g_.group; ++h)
       ZeroQueries(h);
-    for (std::int64_t s0 = begin; s0 < end; s0 += tile_keys_)
-      RunKeys(s0, std::min(tile_keys_, end - s0));
+    for (const KeyRange& queries : a_.query_segments) {
+      // With samples there are as many keys as queries; else one segment has all.
+      const KeyRange keys = g_.samples.empty() ? KeyRange{0, g_.keys} : queries;
+      const std::int64_t last = std::min(end, keys.end);
+      for (std::int64_t s0 = std::max(begin, keys.begin); s0 < last; s0 += tile_keys_)
+        RunKeys(s0, std::min(tile_keys_, last - s0), queries);
+    }
   }
 
  private:
@@ -126,7 +133,8 @@ class BackwardChunk {
       std::fill_n(QuerySums(h, t), padded_, T(0));
   }
 
-  void RunKeys(std::int64_t s0, std::int64_t count) {
+  // Keys [s0, s0 + count), which none but queries of the segment may see.
+  void RunKeys(std::int64_t s0, std::int64_t count, const KeyRange& segment) {
     const std::int64_t d = g_.head_size;
     const std::int64_t strips = (count + kStrip - 1) / kStrip;
     for (std::int64_t i = 0; i < strips; ++i) {
@@ -146,8 +154,8 @@ class BackwardChunk {
     std::fill_n(key_sums_, strips * kStrip * d, T(0));
     std::fill_n(value_sums_, strips * kStrip * d, T(0));
     for (std::int64_t h = kv_head_ * g_.group; h < (kv_head_ + 1) * g_.group; ++h) {
-      for (std::int64_t t0 = 0; t0 < g_.queries; t0 += kTileQueries) {
-        const std::int64_t queries = std::min(kTileQueries, g_.queries - t0);
+      for (std::int64_t t0 = segment.begin; t0 < segment.end; t0 += kTileQueries) {
+        const std::int64_t queries = std::min(kTileQueries, segment.end - t0);
         const KeyRange visible = g_.VisibleToAny(t0, t0 + queries - 1);
         if (visible.begin < s0 + count && visible.end > s0) RunTile(h, t0, queries, s0, strips);
       }
@@ -378,8 +386,8 @@ void AttentionBackward(const KernelContext&, Tensor& grad_q, Tensor& grad_k, Ten
     const std::int64_t chunk_keys = (tiles + wanted - 1) / wanted * tile;
     const std::int64_t chunks = std::max<std::int64_t>(1, (g.keys + chunk_keys - 1) / chunk_keys);
 
-    Arguments arguments{grad_q, grad_k, grad_v, grad_out, lse, q,         k,
-                        v,      params, g,      {},       {},  chunk_keys};
+    Arguments arguments{grad_q, grad_k, grad_v, grad_out, lse, q,          k,
+                        v,      params, g,      {},       {},  chunk_keys, g.QuerySegments()};
     arguments.delta = Tensor::Empty({g.batch, g.heads, g.queries}, DataTypeOf<T>());
     SumProducts<S, T>(arguments.delta, grad_out, out, g);
     constexpr std::int64_t kStrip = Tile<T>::kColumns;

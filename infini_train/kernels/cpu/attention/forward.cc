@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "infini_train/kernels/cpu/attention/decode.h"
 #include "infini_train/kernels/cpu/attention/geometry.h"
@@ -257,15 +258,19 @@ void Attention(const KernelContext&, Tensor& out, Tensor& lse, const Tensor& q, 
   }
   DispatchFloating("Attention", q.dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    constexpr std::int64_t kBlock = ForwardBlock<S>::kQueryBlock;
-    const std::int64_t blocks = (geometry.queries + kBlock - 1) / kBlock;
-    ParallelTasks(geometry.batch * geometry.heads * blocks, [&](std::int64_t task) {
+    std::vector<KeyRange> blocks;
+    for (const KeyRange& segment : geometry.QuerySegments()) {
+      constexpr std::int64_t kBlock = ForwardBlock<S>::kQueryBlock;
+      for (std::int64_t t0 = segment.begin; t0 < segment.end; t0 += kBlock)
+        blocks.push_back({t0, std::min(t0 + kBlock, segment.end)});
+    }
+    const auto count = static_cast<std::int64_t>(blocks.size());
+    ParallelTasks(geometry.batch * geometry.heads * count, [&](std::int64_t task) {
       // The last blocks of a causal head see the most keys: they start first.
-      const std::int64_t t0 = (blocks - 1 - task % blocks) * kBlock;
-      const std::int64_t head = task / blocks;
+      const KeyRange& block = blocks[static_cast<std::size_t>(count - 1 - task % count)];
+      const std::int64_t head = task / count;
       ForwardBlock<S>(out, lse, q, k, v, params, geometry)
-          .Run(head / geometry.heads, head % geometry.heads, t0,
-               std::min(kBlock, geometry.queries - t0));
+          .Run(head / geometry.heads, head % geometry.heads, block.begin, block.end - block.begin);
     });
   });
 }

@@ -31,4 +31,14 @@ std::vector<KeyRange> SamplesOf(const Tensor& cumulative_lengths, std::int64_t p
   return samples;
 }
 
+std::vector<KeyRange> AttentionGeometry::QuerySegments() const {
+  std::vector<KeyRange> segments;
+  for (std::int64_t t = 0; t < queries; t = segments.back().end) {
+    // Positions behind the last sample see nothing.
+    const bool is_inside = !samples.empty() && !samples[t].empty();
+    segments.push_back({t, is_inside ? samples[t].end : queries});
+  }
+  return segments;
+}
+
 }  // namespace infini_train::cpu

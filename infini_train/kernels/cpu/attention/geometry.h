@@ -45,6 +45,10 @@ struct AttentionGeometry {
     const std::int64_t last = causal ? std::min(sample.end, t + 1 + keys - queries) : sample.end;
     return {window > 0 ? std::max(sample.begin, last - window) : sample.begin, last};
   }
+  /// Ranges of queries, in order, that see no key of each other: tiles within one keep what is not
+  /// finite, and a weight of 0 does not, from reaching other samples.
+  std::vector<KeyRange> QuerySegments() const;
+
   /// The keys that any of the queries in [first, last] sees.
   KeyRange VisibleToAny(std::int64_t first, std::int64_t last) const {
     return {Visible(first).begin, Visible(last).end};
