@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "infini_train/data/data_loader.h"
+#include "infini_train/data/shard_batches.h"
 #include "infini_train/data/token_shard.h"
 
 namespace infini_train {
@@ -36,12 +37,11 @@ void WriteShard() {
 
 void Next(benchmark::State& state, bool shuffle) {
   const auto dataset = std::make_shared<const TokenDataset>(std::vector<std::string>{ShardPath()});
-  DataLoaderOptions options;
+  ShardBatchOptions options;
   options.geometry = {kBatchSize, kSequenceLength, 0, 1};
   options.shuffle = shuffle;
   options.vocab_size = 50257;
-  options.prefetch = 0;
-  DataLoader loader(dataset, options);
+  DataLoader loader(std::make_shared<const ShardBatches>(dataset, options), /*prefetch=*/0);
   for (auto _ : state)
     benchmark::DoNotOptimize(loader.Next());
   state.SetItemsProcessed(state.iterations() * kBatchSize * kSequenceLength);

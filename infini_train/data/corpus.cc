@@ -3,21 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <exception>
 #include <filesystem>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
 #include "infini_train/data/corpus_documents.h"
+#include "infini_train/data/ordered_workers.h"
 
 namespace infini_train {
 namespace {
@@ -35,7 +31,6 @@ struct Part {
 };
 
 struct Task {
-  size_t index = 0;
   std::vector<Part> parts;
   std::vector<std::shared_ptr<const MappedFile>> files;  // that the parts lie in
 };
@@ -54,14 +49,12 @@ class TaskMaker {
 
   std::optional<Task> Next() {
     Task task;
-    task.index = next_index_;
     for (size_t bytes = 0; bytes < kTaskBytes && document_ < corpus_.documents.size();) {
       const Part part = NextPart(task);
       bytes += part.text.size();
       task.parts.push_back(part);
     }
     if (task.parts.empty()) return std::nullopt;
-    ++next_index_;
     return task;
   }
 
@@ -100,111 +93,22 @@ class TaskMaker {
 
   const Corpus& corpus_;
   const Tokenizer& tokenizer_;
-  size_t next_index_ = 0;
   size_t document_ = 0;  // the next one
   size_t offset_ = 0;    // in it
   std::shared_ptr<const MappedFile> file_;
   size_t open_file_ = 0;
 };
 
-// Encodes tasks on several threads and hands the results out in order. Threads stay at most a few
-// tasks ahead of what was handed out, so that memory is bounded.
-class ParallelEncoder {
- public:
-  ParallelEncoder(const Corpus& corpus, const Tokenizer& tokenizer, int32_t delimiter,
-                  int num_threads)
-      : tasks_(corpus, tokenizer),
-        tokenizer_(tokenizer),
-        delimiter_(delimiter),
-        most_ahead_(4 * static_cast<size_t>(num_threads)) {
-    for (int i = 0; i < num_threads; ++i)
-      threads_.emplace_back([this] { Work(); });
+Encoded EncodeTask(const Tokenizer& tokenizer, int32_t delimiter, const Task& task) {
+  Encoded encoded;
+  for (const Part& part : task.parts) {
+    std::vector<int32_t>& ids = part.is_validation ? encoded.validation : encoded.train;
+    if (part.starts_document) ids.push_back(delimiter);
+    tokenizer.EncodeTo(part.text, ids);
+    encoded.bytes += static_cast<int64_t>(part.text.size());
   }
-
-  ~ParallelEncoder() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_)
-      thread.join();
-  }
-
-  /// The next result, or nothing at the end. Throws what a thread threw.
-  std::optional<Encoded> Next() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] {
-      return failure_ != nullptr || ready_.contains(handed_out_) ||
-             (no_more_tasks_ && handed_out_ == taken_);
-    });
-    if (failure_ != nullptr) std::rethrow_exception(failure_);
-    const auto found = ready_.find(handed_out_);
-    if (found == ready_.end()) return std::nullopt;
-    Encoded encoded = std::move(found->second);
-    ready_.erase(found);
-    ++handed_out_;
-    changed_.notify_all();
-    return encoded;
-  }
-
- private:
-  void Work() {
-    try {
-      while (const std::optional<Task> task = TakeTask()) {
-        Encoded encoded = Encode(*task);
-        const std::lock_guard lock(mutex_);
-        ready_.emplace(task->index, std::move(encoded));
-        changed_.notify_all();
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (failure_ == nullptr) failure_ = std::current_exception();
-      stop_ = true;
-      changed_.notify_all();
-    }
-  }
-
-  std::optional<Task> TakeTask() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock,
-                  [this] { return stop_ || no_more_tasks_ || taken_ < handed_out_ + most_ahead_; });
-    if (stop_ || no_more_tasks_) return std::nullopt;
-    std::optional<Task> task = tasks_.Next();
-    if (task) {
-      ++taken_;
-    } else {
-      no_more_tasks_ = true;
-      changed_.notify_all();
-    }
-    return task;
-  }
-
-  Encoded Encode(const Task& task) const {
-    Encoded encoded;
-    for (const Part& part : task.parts) {
-      std::vector<int32_t>& ids = part.is_validation ? encoded.validation : encoded.train;
-      if (part.starts_document) ids.push_back(delimiter_);
-      tokenizer_.EncodeTo(part.text, ids);
-      encoded.bytes += static_cast<int64_t>(part.text.size());
-    }
-    return encoded;
-  }
-
-  TaskMaker tasks_;  // guarded by mutex_
-  const Tokenizer& tokenizer_;
-  const int32_t delimiter_;
-  const size_t most_ahead_;
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  std::map<size_t, Encoded> ready_;  // by index of the task
-  size_t taken_ = 0;
-  size_t handed_out_ = 0;
-  bool no_more_tasks_ = false;
-  bool stop_ = false;
-  std::exception_ptr failure_;
-  std::vector<std::thread> threads_;
-};
+  return encoded;
+}
 
 // Token files folder/<kind>_000000.bin, folder/<kind>_000001.bin, ... Files are removed again
 // unless Finish() is reached.
@@ -333,14 +237,15 @@ TokenizeResult TokenizeCorpus(const Tokenizer& tokenizer, const TokenizeOptions&
   result.token_type = options.token_type.value_or(TokenTypeFor(tokenizer.vocab_size()));
   ShardSeries train(options.output_folder, "train", result.token_type, options.tokens_per_shard);
   ShardSeries validation(options.output_folder, "val", result.token_type, options.tokens_per_shard);
-  const int num_threads = options.num_threads > 0
-                              ? options.num_threads
-                              : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int32_t delimiter =
       options.document_delimiter ? *options.document_delimiter : *tokenizer.document_delimiter();
   TokenizeProgress progress;
   progress.total_bytes = corpus.num_bytes;
-  ParallelEncoder encoder(corpus, tokenizer, delimiter, num_threads);
+  TaskMaker tasks(corpus, tokenizer);
+  OrderedWorkers<Task, Encoded> encoder(
+      [&] { return tasks.Next(); },
+      [&](const Task& task) { return EncodeTask(tokenizer, delimiter, task); },
+      options.num_threads);
   while (const std::optional<Encoded> encoded = encoder.Next()) {
     train.Append(encoded->train);
     validation.Append(encoded->validation);

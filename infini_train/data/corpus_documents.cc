@@ -9,36 +9,13 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
+#include "infini_train/data/input_files.h"
 #include "infini_train/data/permutation.h"
 
 namespace infini_train {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool IsHidden(const fs::path& path) {
-  return path.filename().string().starts_with('.');
-}
-
-// Regular files below a folder, sorted by path.
-std::vector<std::string> FilesBelow(const std::string& folder, const fs::path& excluded) {
-  std::vector<std::string> files;
-  std::error_code error;
-  fs::recursive_directory_iterator entry(folder, error);
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    const bool is_folder = entry->is_directory(error) && !entry->is_symlink(error);
-    if (IsHidden(entry->path()) ||
-        (is_folder && !excluded.empty() && fs::weakly_canonical(entry->path()) == excluded)) {
-      if (is_folder) entry.disable_recursion_pending();
-    } else if (entry->is_regular_file(error)) {
-      files.push_back(entry->path().string());
-    }
-    error.clear();  // a link to nothing is no reason to stop
-  }
-  if (error) throw Error(fmt::format("{}: cannot list the folder: {}", folder, error.message()));
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 void AddDocuments(std::string_view text, size_t file, const std::string& separator,
                   Corpus& corpus) {

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <thread>
 #include <utility>
 
@@ -25,44 +23,24 @@ struct Position {
   int64_t step = 0;
 };
 
-TokenBatch EmptyBatch(const BatchGeometry& geometry, const Position& position) {
-  TokenBatch batch;
-  batch.batch_size = geometry.batch_size;
-  batch.sequence_length = geometry.sequence_length;
-  batch.epoch = position.epoch;
-  batch.step = position.step;
-  const auto count = static_cast<size_t>(geometry.batch_size * geometry.sequence_length);
-  batch.inputs.resize(count);
-  batch.targets.resize(count);
-  return batch;
-}
-
-std::span<int64_t> Row(std::vector<int64_t>& values, int64_t row, int64_t row_size, int64_t count) {
-  return std::span(values).subspan(static_cast<size_t>(row * row_size), static_cast<size_t>(count));
-}
-
 }  // namespace
 
 class DataLoader::Impl {
  public:
-  Impl(std::shared_ptr<const TokenDataset> dataset, const DataLoaderOptions& options)
-      : dataset_(std::move(dataset)),
-        options_(options),
-        order_(*dataset_, options.geometry, options.shuffle, options.seed) {
-    if (options.prefetch < 0) {
-      throw Error(
-          fmt::format("expected 0 or more batches to prefetch, found {}", options.prefetch));
+  Impl(std::shared_ptr<const BatchSource> source, int prefetch)
+      : source_(std::move(source)), prefetch_(prefetch) {
+    if (prefetch < 0) {
+      throw Error(fmt::format("expected 0 or more batches to prefetch, found {}", prefetch));
     }
     Start();
   }
 
   ~Impl() { Stop(); }
 
-  const DataLoaderOptions& options() const { return options_; }
-  int64_t steps_per_epoch() const { return order_.steps_per_epoch(); }
+  int64_t steps_per_epoch() const { return source_->steps_per_epoch(); }
 
   TokenBatch Next() {
-    TokenBatch batch = options_.prefetch > 0 ? Take() : Make(position_);
+    TokenBatch batch = prefetch_ > 0 ? Take() : Make(position_);
     position_ = After({batch.epoch, batch.step});
     return batch;
   }
@@ -84,12 +62,9 @@ class DataLoader::Impl {
  private:
   // What must agree for a position to mean the same batch.
   Json Identity() const {
-    return {{"shuffle", options_.shuffle},
-            {"seed", options_.shuffle ? options_.seed : 0},
-            {"sequence_length", options_.geometry.sequence_length},
-            {"sequences_per_step", options_.geometry.sequences_per_step()},
-            {"num_shards", dataset_->shards().size()},
-            {"num_tokens", dataset_->num_tokens()}};
+    Json identity = Json::parse(source_->Identity());
+    identity["sequences_per_step"] = source_->sequences_per_step();
+    return identity;
   }
 
   Position Parse(const std::string& text) const {
@@ -127,8 +102,8 @@ class DataLoader::Impl {
     return position;
   }
 
-  /// A shuffled position counted in steps of another number of sequences becomes one of this
-  /// loader's, where it begins one.
+  /// A position in an order of sequences counted in steps of another number of sequences becomes
+  /// one of this loader's, where it begins one.
   void Regroup(Json& state) const {
     constexpr int64_t kMost = int64_t{1} << 31;
     const auto number = [&state](const char* key) -> int64_t {
@@ -136,12 +111,13 @@ class DataLoader::Impl {
       if (value == state.end() || !value->is_number_integer()) return -1;
       return value->get<int64_t>();
     };
-    const int64_t here = options_.geometry.sequences_per_step();
+    const int64_t here = source_->sequences_per_step();
     const int64_t saved = number("sequences_per_step");
     const int64_t step = number("step");
     const int64_t epoch = number("epoch");
     const bool is_position = saved > 0 && saved < kMost && step >= 0 && step < kMost && epoch >= 0;
-    if (!options_.shuffle || !is_position || saved == here || saved * step % here != 0) return;
+    if (!source_->orders_sequences() || !is_position || saved == here || saved * step % here != 0)
+      return;
     state["sequences_per_step"] = here;
     state["step"] = saved * step / here;
     // Fewer steps fit where they are larger.
@@ -156,20 +132,11 @@ class DataLoader::Impl {
   }
 
   TokenBatch Make(const Position& position) const {
-    const BatchGeometry& geometry = options_.geometry;
-    const int64_t length = geometry.sequence_length;
-    TokenBatch batch = EmptyBatch(geometry, position);
-    for (int64_t row = 0; row < geometry.batch_size; ++row) {
-      const auto [shard, begin] = order_(position.epoch, position.step, row);
-      dataset_->ReadWindow(shard, begin, Row(batch.inputs, row, length, length),
-                           Row(batch.targets, row, length, length), options_.vocab_size);
-    }
-    batch.num_targets = geometry.batch_size * length;
-    return batch;
+    return source_->Make(position.epoch, position.step);
   }
 
   void Start() {
-    if (options_.prefetch == 0) return;
+    if (prefetch_ == 0) return;
     stop_ = false;
     worker_ = std::thread([this, position = position_] { Prefetch(position); });
   }
@@ -191,9 +158,8 @@ class DataLoader::Impl {
       for (;; position = After(position)) {
         TokenBatch batch = Make(position);
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] {
-          return stop_ || ready_.size() < static_cast<size_t>(options_.prefetch);
-        });
+        changed_.wait(lock,
+                      [this] { return stop_ || ready_.size() < static_cast<size_t>(prefetch_); });
         if (stop_) return;
         ready_.push_back(std::move(batch));
         changed_.notify_all();
@@ -215,9 +181,8 @@ class DataLoader::Impl {
     return batch;
   }
 
-  const std::shared_ptr<const TokenDataset> dataset_;
-  const DataLoaderOptions options_;
-  const BatchOrder order_;
+  const std::shared_ptr<const BatchSource> source_;
+  const int prefetch_;
   Position position_;  // of the batch that Next() returns next
 
   std::thread worker_;
@@ -228,15 +193,11 @@ class DataLoader::Impl {
   bool stop_ = false;
 };
 
-DataLoader::DataLoader(std::shared_ptr<const TokenDataset> dataset,
-                       const DataLoaderOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(dataset), options)) {}
+DataLoader::DataLoader(std::shared_ptr<const BatchSource> source, int prefetch)
+    : impl_(std::make_unique<Impl>(std::move(source), prefetch)) {}
 
 DataLoader::~DataLoader() = default;
 
-const DataLoaderOptions& DataLoader::options() const {
-  return impl_->options();
-}
 int64_t DataLoader::steps_per_epoch() const {
   return impl_->steps_per_epoch();
 }
@@ -248,49 +209,6 @@ std::string DataLoader::State() const {
 }
 void DataLoader::LoadState(const std::string& state) {
   impl_->LoadState(state);
-}
-
-EvaluationBatches::EvaluationBatches(std::shared_ptr<const TokenDataset> dataset,
-                                     const BatchGeometry& geometry, int64_t vocab_size)
-    : dataset_(std::move(dataset)), geometry_(geometry), vocab_size_(vocab_size) {
-  geometry_.Check();
-  int64_t windows = 0;
-  for (const TokenShard& shard : dataset_->shards()) {
-    const int64_t targets = std::max<int64_t>(shard.size() - 1, 0);
-    first_window_of_shard_.push_back(windows);
-    windows += (targets + geometry_.sequence_length - 1) / geometry_.sequence_length;
-    num_targets_ += targets;
-  }
-  first_window_of_shard_.push_back(windows);
-  if (windows == 0) {
-    throw Error(fmt::format("{}: expected at least 2 tokens, found {}",
-                            dataset_->shards().front().path(), dataset_->shards().front().size()));
-  }
-  const int64_t per_step = geometry_.sequences_per_step();
-  num_batches_ = (windows + per_step - 1) / per_step;
-}
-
-std::optional<TokenBatch> EvaluationBatches::Next() {
-  if (next_ == num_batches_) return std::nullopt;
-  const int64_t length = geometry_.sequence_length;
-  TokenBatch batch = EmptyBatch(geometry_, {0, next_});
-  std::fill(batch.targets.begin(), batch.targets.end(), TokenBatch::kIgnore);
-  const int64_t first =
-      next_ * geometry_.sequences_per_step() + geometry_.rank * geometry_.batch_size;
-  for (int64_t row = 0; row < geometry_.batch_size; ++row) {
-    const int64_t window = first + row;
-    if (window >= first_window_of_shard_.back()) break;
-    const auto next =
-        std::upper_bound(first_window_of_shard_.begin(), first_window_of_shard_.end(), window);
-    const auto shard = static_cast<size_t>(next - first_window_of_shard_.begin() - 1);
-    const int64_t begin = (window - first_window_of_shard_[shard]) * length;
-    const int64_t count = std::min(length, dataset_->shards()[shard].size() - 1 - begin);
-    dataset_->ReadWindow(shard, begin, Row(batch.inputs, row, length, count),
-                         Row(batch.targets, row, length, count), vocab_size_);
-    batch.num_targets += count;
-  }
-  ++next_;
-  return batch;
 }
 
 }  // namespace infini_train

@@ -1,27 +1,14 @@
 #include "infini_train/data/token_dataset.h"
 
 #include <fmt/format.h>
-#include <glob.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "infini_train/core/error.h"
+#include "infini_train/data/input_files.h"
 
 namespace infini_train {
 namespace {
-
-void AppendMatches(const std::string& pattern, std::vector<std::string>& files) {
-  glob_t matches{};
-  const int result = ::glob(pattern.c_str(), 0, nullptr, &matches);
-  if (result == 0) files.insert(files.end(), matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
-  ::globfree(&matches);
-  if (result == GLOB_NOMATCH) {
-    throw Error(
-        fmt::format("{}: expected token files, found no file of that name or pattern", pattern));
-  }
-  if (result != 0) throw Error(fmt::format("{}: cannot list the files of this pattern", pattern));
-}
 
 [[noreturn]] void ThrowTooShort(const TokenDataset& dataset, const BatchGeometry& geometry,
                                 bool shuffle) {
@@ -42,22 +29,8 @@ void AppendMatches(const std::string& pattern, std::vector<std::string>& files) 
 
 }  // namespace
 
-std::vector<std::string> ExpandTokenFiles(const std::vector<std::string>& patterns) {
-  if (patterns.empty()) throw Error("expected the name of a token file, found none");
-  std::vector<std::string> files;
-  for (const std::string& pattern : patterns) {
-    std::error_code error;
-    if (std::filesystem::exists(pattern, error)) {
-      files.push_back(pattern);
-    } else {
-      AppendMatches(pattern, files);
-    }
-  }
-  return files;
-}
-
 TokenDataset::TokenDataset(const std::vector<std::string>& patterns) {
-  for (const std::string& file : ExpandTokenFiles(patterns)) {
+  for (const std::string& file : ExpandFiles(patterns, "token files")) {
     num_tokens_ += shards_.emplace_back(file).size();
   }
 }
@@ -74,21 +47,6 @@ void TokenDataset::ReadWindow(size_t shard, int64_t begin, std::span<int64_t> in
       "{}: token {} at position {} (byte {}): expected ids below the vocabulary size {}",
       file.path(), file[position], position,
       TokenShard::kHeaderBytes + position * TokenSize(file.type()), vocab_size));
-}
-
-void BatchGeometry::Check() const {
-  // 2^20 sequences, tokens and ranks keep every product below 2^63.
-  constexpr int64_t kMost = int64_t{1} << 20;
-  const auto in_range = [](int64_t value) { return value >= 1 && value <= kMost; };
-  if (!in_range(batch_size) || !in_range(sequence_length) || !in_range(world_size)) {
-    throw Error(
-        fmt::format("expected batch size, sequence length and number of ranks from 1 to {}, found "
-                    "{}, {} and {}",
-                    kMost, batch_size, sequence_length, world_size));
-  }
-  if (rank < 0 || rank >= world_size) {
-    throw Error(fmt::format("expected a rank from 0 to {}, found {}", world_size - 1, rank));
-  }
 }
 
 BatchOrder::BatchOrder(const TokenDataset& dataset, const BatchGeometry& geometry, bool shuffle,

@@ -6,21 +6,17 @@
 #include <vector>
 
 #include "infini_train/core/api.h"
+#include "infini_train/data/batch_source.h"
 #include "infini_train/data/permutation.h"
 #include "infini_train/data/token_shard.h"
 
 namespace infini_train {
 
-/// The files that `patterns` name: each is a file or a glob pattern (`data/train_*.bin`, as in
-/// glob(3)), and what a pattern matches is sorted by name. Throws Error if one matches nothing.
-INFINI_TRAIN_API std::vector<std::string> ExpandTokenFiles(
-    const std::vector<std::string>& patterns);
-
 /// Token shards in a fixed order. The total may exceed 2^31 tokens. Safe to read from several
 /// threads.
 class INFINI_TRAIN_API TokenDataset {
  public:
-  /// Opens and validates every shard that `patterns` name (see ExpandTokenFiles).
+  /// Opens and validates every shard that `patterns` name (see ExpandFiles).
   explicit TokenDataset(const std::vector<std::string>& patterns);
 
   const std::vector<TokenShard>& shards() const { return shards_; }
@@ -35,20 +31,6 @@ class INFINI_TRAIN_API TokenDataset {
  private:
   std::vector<TokenShard> shards_;
   int64_t num_tokens_ = 0;
-};
-
-/// How an epoch is cut into batches.
-struct INFINI_TRAIN_API BatchGeometry {
-  int64_t batch_size = 4;        ///< sequences per batch and rank
-  int64_t sequence_length = 64;  ///< tokens per sequence
-  int64_t rank = 0;              ///< which data-parallel replica this is
-  int64_t world_size = 1;        ///< number of data-parallel replicas
-
-  /// Throws Error unless sizes are positive and the rank is one of the world's.
-  void Check() const;
-
-  int64_t sequences_per_step() const { return batch_size * world_size; }
-  int64_t tokens_per_step() const { return sequences_per_step() * sequence_length; }
 };
 
 /// Where a training window starts.

@@ -85,8 +85,10 @@ std::shared_ptr<const Tokenizer> LoadTokenizer(const std::string& path_or_name) 
 }
 
 StreamingDecoder::StreamingDecoder(std::shared_ptr<const Tokenizer> tokenizer,
-                                   bool skip_special_tokens)
-    : tokenizer_(std::move(tokenizer)), skip_special_tokens_(skip_special_tokens) {}
+                                   bool skip_special_tokens, bool is_continuation)
+    : tokenizer_(std::move(tokenizer)),
+      skip_special_tokens_(skip_special_tokens),
+      at_start_(!is_continuation) {}
 
 std::string StreamingDecoder::Push(int32_t id) {
   if (skip_special_tokens_ && tokenizer_->IsSpecial(id)) return "";

@@ -99,12 +99,15 @@ INFINI_TRAIN_API std::shared_ptr<const Tokenizer> LoadTokenizer(const std::strin
 /// replaced by U+FFFD.
 class INFINI_TRAIN_API StreamingDecoder {
  public:
+  /// `is_continuation`: the tokens go on where a text ended, so that none of what they stand for is
+  /// taken off the front.
   explicit StreamingDecoder(std::shared_ptr<const Tokenizer> tokenizer,
-                            bool skip_special_tokens = true);
+                            bool skip_special_tokens = true, bool is_continuation = false);
 
   /// The text that the next token completes, often empty.
   std::string Push(int32_t id);
-  /// What is left at the end: U+FFFD for an incomplete character. The decoder starts anew.
+  /// What is left at the end: U+FFFD for an incomplete character. The decoder starts anew, with a
+  /// text that goes on no other.
   std::string Finish();
 
  private:
@@ -113,7 +116,7 @@ class INFINI_TRAIN_API StreamingDecoder {
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_tokens_;
   size_t stripped_ = 0;  // times that the front of the text was stripped
-  bool at_start_ = true;
+  bool at_start_;
   std::string pending_;
 };
 

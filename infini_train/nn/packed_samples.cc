@@ -10,32 +10,36 @@
 
 namespace infini_train::nn {
 
-PackedSamples PackSamples(const std::vector<std::int64_t>& lengths, std::int64_t tokens,
-                          Device device) {
+PackedLayout LayOutSamples(const std::vector<std::int64_t>& lengths, std::int64_t tokens) {
   if (tokens < 0 || tokens > std::numeric_limits<std::int32_t>::max()) {
     throw Error(fmt::format("packed samples: expected 0 to 2^31 - 1 positions, got {}", tokens));
   }
-  PackedSamples samples;
-  std::vector<std::int32_t> ends = {0};
-  std::vector<std::int64_t> positions(static_cast<std::size_t>(tokens), 0);
+  PackedLayout layout;
+  layout.cumulative_lengths = {0};
+  layout.positions.assign(static_cast<std::size_t>(tokens), 0);
   std::int64_t end = 0;
   for (const std::int64_t length : lengths) {
     if (length < 0 || length > tokens - end) {
       throw Error(
           fmt::format("packed samples: expected a sample {} of 0 to {} tokens, which of {} are "
                       "left, got {}",
-                      ends.size() - 1, tokens - end, tokens, length));
+                      layout.cumulative_lengths.size() - 1, tokens - end, tokens, length));
     }
     for (std::int64_t i = 0; i < length; ++i)
-      positions[static_cast<std::size_t>(end + i)] = i;
+      layout.positions[static_cast<std::size_t>(end + i)] = i;
     end += length;
-    ends.push_back(static_cast<std::int32_t>(end));
-    samples.max_length = std::max(samples.max_length, length);
+    layout.cumulative_lengths.push_back(static_cast<std::int32_t>(end));
+    layout.max_length = std::max(layout.max_length, length);
   }
-  const auto count = static_cast<std::int64_t>(ends.size());
-  samples.cumulative_lengths = To(Tensor::FromVector(ends, {count}), device);
-  samples.positions = To(Tensor::FromVector(positions, {tokens}), device);
-  return samples;
+  return layout;
+}
+
+PackedSamples PackSamples(const std::vector<std::int64_t>& lengths, std::int64_t tokens,
+                          Device device) {
+  const PackedLayout layout = LayOutSamples(lengths, tokens);
+  const auto count = static_cast<std::int64_t>(layout.cumulative_lengths.size());
+  return {To(Tensor::FromVector(layout.cumulative_lengths, {count}), device),
+          To(Tensor::FromVector(layout.positions, {tokens}), device), layout.max_length};
 }
 
 }  // namespace infini_train::nn

@@ -18,6 +18,17 @@ struct PackedSamples {
   bool defined() const { return cumulative_lengths.defined(); }
 };
 
+/// The numbers of PackedSamples, on the host.
+struct PackedLayout {
+  std::vector<std::int32_t> cumulative_lengths;
+  std::vector<std::int64_t> positions;
+  std::int64_t max_length = 0;
+};
+
+/// As PackSamples.
+INFINI_TRAIN_API PackedLayout LayOutSamples(const std::vector<std::int64_t>& lengths,
+                                            std::int64_t tokens);
+
 /// Samples of these lengths, the first from position 0 of `tokens`; positions behind the last are
 /// padding. An empty sample is nothing: so that a captured graph fits every batch, pass as many
 /// lengths each time. Throws Error when a length is negative or they exceed `tokens`.

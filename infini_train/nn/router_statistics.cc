@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <utility>
 
 #include "infini_train/autograd/functions.h"
@@ -71,7 +72,10 @@ Tensor RouterStatistics::LoadBalancingLoss() {
   Tensor share;
   {
     const NoGrad no_grad;
-    const Tensor tokens = num_tokens_ * Scalar(static_cast<double>(layers_.size()));
+    // Where no token counts all sums are 0, and so is the loss.
+    const Tensor counted =
+        Clamp(num_tokens_, Scalar(1), Scalar(std::numeric_limits<double>::infinity()));
+    const Tensor tokens = counted * Scalar(static_cast<double>(layers_.size()));
     const Tensor load = Sum(Stack(loads, 0), {0});
     share = load * Scalar(static_cast<double>(load.numel())) / Square(tokens);
   }

@@ -551,13 +551,14 @@ Tensor Transformer::LossOfHidden(const Tensor& hidden, const Tensor& targets, do
 }
 
 Tensor Transformer::Loss(const Tensor& ids, const Tensor& targets, double scale,
-                         const ForwardContext& context) {
+                         const ForwardContext& context, const Tensor& factor) {
   const ParameterCasts casts(ParametersToCast());
   ForwardContext pass = context;
   RouterStatistics routers;
   const bool balances = BalancesExperts();
   if (balances && pass.routers == nullptr) pass.routers = &routers;
-  const Tensor loss = LossOfHidden(HiddenStates(ids, pass), targets, scale);
+  Tensor loss = LossOfHidden(HiddenStates(ids, pass), targets, scale);
+  if (factor.defined()) loss = loss * factor;
   if (!balances) return loss;
   return loss + pass.routers->LoadBalancingLoss() *
                     Scalar(config_.router_aux_loss_coef * pass.auxiliary_weight);

@@ -155,14 +155,15 @@ class INFINI_TRAIN_API Transformer : public Module {
   /// not fit the ids.
   Tensor HiddenStates(const Tensor& ids, const ForwardContext& context = {});
 
-  /// scale * sum of cross-entropies of the next-token targets [B, T]; targets of
+  /// scale * sum of cross-entropies of the next-token targets [B, T], times `factor` where that is
+  /// defined (one element, on the device: for what captured work shall not fix); targets of
   /// kDefaultIgnoreIndex do not count. Logits are never held as a whole.
   ///
   /// In training mode, where output_router_logits is set, plus router_aux_loss_coef *
   /// context.auxiliary_weight * the load-balancing loss of this pass (RouterStatistics), which
   /// counts ignored targets too, but not what the context's token mask leaves out.
   Tensor Loss(const Tensor& ids, const Tensor& targets, double scale,
-              const ForwardContext& context = {});
+              const ForwardContext& context = {}, const Tensor& factor = {});
 
   /// Whether ids [B, 1] with this context's cache are computed by the ops of generation, with no
   /// work of the host that depends on the position: without gradients, for models of rotary

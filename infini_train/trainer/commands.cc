@@ -10,6 +10,7 @@
 #include "infini_train/data/tokenizer.h"
 #include "infini_train/models/model.h"
 #include "infini_train/ops/matmul_precision.h"
+#include "infini_train/trainer/data/input_data.h"
 #include "infini_train/trainer/sampler.h"
 #include "infini_train/trainer/setup.h"
 #include "infini_train/trainer/stop_strings.h"
@@ -69,7 +70,8 @@ void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
     for (std::int64_t sample = 0; sample < options.num_samples; ++sample) {
       if (total > 1) fmt::print(out, "--- {}/{} ---\n", ++number, total);
       print(prompts[i]);
-      StreamingDecoder decoder(tokenizer);
+      StreamingDecoder decoder(tokenizer, /*skip_special_tokens=*/true,
+                               /*is_continuation=*/!prompts[i].empty());
       StopStrings stop = no_stop_yet;
       Generate(model, prompt_tokens[i], start_token, options.max_new_tokens, stop_tokens,
                options.sampling, generator, [&](std::int64_t token) {
@@ -83,7 +85,13 @@ void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
 
 void EvaluateCommand(const EvaluateOptions& options, std::FILE* out) {
   if (options.model.empty()) throw Error("model: expected a model folder or file, got none");
-  if (options.input_bin.empty()) throw Error("input_bin: expected token files, got none");
+  InputDataOptions data;
+  data.bin = options.input_bin;
+  data.jsonl = options.input_jsonl;
+  data.packing = options.packing;
+  data.long_records = options.long_records;
+  data.num_threads = options.num_threads;
+  CheckInputData(data);
   RequirePositive("batch_size", options.batch_size);
   RequireNotNegative("sequence_length", options.sequence_length);
   RequireNotNegative("max_steps", options.max_steps);
@@ -91,7 +99,11 @@ void EvaluateCommand(const EvaluateOptions& options, std::FILE* out) {
   const std::optional<DataType> autocast_dtype = ParseAutocast(options.dtype);
   SetMatmulPrecision(ParseMatmulPrecision(options.matmul_precision));
   const std::filesystem::path path = ResolveModelPath(options.model);
-  const auto dataset = std::make_shared<TokenDataset>(options.input_bin);
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (!data.jsonl.empty()) {
+    tokenizer = LoadOrFindTokenizer(
+        options.tokenizer, {std::filesystem::is_directory(path) ? path : path.parent_path()});
+  }
   const models::Model model =
       models::LoadModel(path, {ResolveDevice(options.device), DataType::kFloat32});
   const nn::TransformerConfig& config = model.config.transformer;
@@ -101,9 +113,15 @@ void EvaluateCommand(const EvaluateOptions& options, std::FILE* out) {
     throw Error(fmt::format("sequence_length: expected at most the model's {} positions, got {}",
                             config.max_position_embeddings, sequence_length));
   }
-  EvaluationBatches batches(dataset, {options.batch_size, sequence_length, 0, 1},
-                            config.vocab_size);
-  const EvaluationResult result = Evaluate(model, batches, autocast_dtype, options.max_steps);
+  data.sequence_length = sequence_length;
+  data.shortest_rows = options.sequence_length == 0;
+  data.vocab_size = config.vocab_size;
+  const InputData input(data, tokenizer.get());
+  if (const std::string warning = input.Warning(); !warning.empty())
+    fmt::print(out, "{}\n", warning);
+  const EvaluationResult result =
+      Evaluate(model, *input.Coverage({.batch_size = options.batch_size}), autocast_dtype,
+               options.max_steps);
   fmt::print(out, "loss {:.6f} | perplexity {:.4f} | {} tokens\n", result.loss,
              std::exp(result.loss), result.num_targets);
 }

@@ -17,7 +17,8 @@ bool AllFinite(const Tensor& tensor) {
   return std::isfinite(Max(Abs(tensor)).Item());
 }
 
-std::string FindNonFinite(const models::Model& model, const Tensor& ids, const Tensor& targets) {
+std::string FindNonFinite(const models::Model& model, const Tensor& ids, const Tensor& targets,
+                          const nn::ForwardContext& context) {
   const nn::NamedTensors parameters = model.module->NamedParameters();
   for (const auto& [name, parameter] : parameters) {
     if (!AllFinite(parameter)) return fmt::format("parameter {}", name);
@@ -35,7 +36,8 @@ std::string FindNonFinite(const models::Model& model, const Tensor& ids, const T
     hooks.emplace_back(module, id);
   }
   model.module->ZeroGrad();
-  const Tensor loss = model.module->Loss(ids, targets, 1.0 / static_cast<double>(targets.numel()));
+  const double scale = 1.0 / static_cast<double>(targets.numel());
+  const Tensor loss = model.module->Loss(ids, targets, scale, context);
   for (const auto& [module, id] : hooks)
     module->RemoveHook(id);
   if (!place.empty()) return place;

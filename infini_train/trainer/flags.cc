@@ -67,6 +67,15 @@ void AddMatmulPrecisionFlag(Flags& flags, Options& o) {
             "of float32 matrix products: fp64, fp32, tf32 or bf16; fp8: linears of blocks in FP8");
 }
 
+/// How JSON lines become sequences.
+template <typename Options>
+void AddSampleFlags(Flags& flags, Options& o) {
+  flags.Add("packing", o.packing,
+            "JSON lines: several samples in a sequence, each attending to itself alone");
+  flags.Add("long_records", o.long_records,
+            "JSON lines longer than a sequence: truncate, drop or error");
+}
+
 /// Where and how the commands that only run a model do it.
 template <typename Options>
 void AddInferenceFlags(Flags& flags, Options& o) {
@@ -159,6 +168,10 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
   flags.Add("input_bin", o.input_bin,
             "token files to train on: path or glob pattern, may be repeated");
   flags.Add("input_val_bin", o.input_val_bin, "token files to validate on");
+  flags.Add("input_jsonl", o.input_jsonl,
+            "JSON lines to fine-tune on instead: file, folder or glob pattern, may be repeated");
+  flags.Add("input_val_jsonl", o.input_val_jsonl, "JSON lines to validate on");
+  AddSampleFlags(flags, o);
   flags.Add("tokenizer,tokenizer_bin", o.tokenizer,
             "for samples, and saved with checkpoints; default: the one beside data or model");
   flags.Add("batch_size", o.batch_size, "sequences of a micro-batch");
@@ -202,7 +215,7 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
   flags.Add("log_interval", o.log_interval,
             "steps between lines when not on a terminal; 0 for none");
   flags.Add("val_loss_every", o.val_loss_every,
-            "steps between validations; 0 for one at the end (with --input_val_bin)");
+            "steps between validations; 0 for one at the end (with --input_val_bin or _jsonl)");
   flags.Add("val_max_steps", o.val_max_steps, "batches of a validation; 0 for all");
   flags.Add("freq_generate_txt,sample_every", o.sample_every,
             "steps between generated samples; 0 for none (needs a tokenizer)");
@@ -273,6 +286,10 @@ void AddGenerateFlags(Flags& flags, GenerateOptions& o) {
 void AddEvaluateFlags(Flags& flags, EvaluateOptions& o) {
   flags.Add("model", o.model, "model folder, checkpoint file, or folder of checkpoints");
   flags.Add("input_bin", o.input_bin, "token files: path or glob pattern, may be repeated");
+  flags.Add("input_jsonl", o.input_jsonl,
+            "JSON lines instead: file, folder or glob pattern, may be repeated");
+  flags.Add("tokenizer", o.tokenizer, "of JSON lines; default: the one in the model's folder");
+  AddSampleFlags(flags, o);
   flags.Add("batch_size", o.batch_size, "sequences of a batch");
   flags.Add("sequence_length", o.sequence_length, "0 for the model's positions");
   flags.Add("max_steps", o.max_steps, "batches; 0 for all");

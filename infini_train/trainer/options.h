@@ -23,6 +23,10 @@ struct TrainOptions {
   // Data.
   std::vector<std::string> input_bin;
   std::vector<std::string> input_val_bin;
+  std::vector<std::string> input_jsonl;
+  std::vector<std::string> input_val_jsonl;
+  bool packing = false;
+  std::string long_records = "truncate";
   std::string tokenizer;
   std::int64_t batch_size = 4;
   std::int64_t sequence_length = 64;
@@ -112,6 +116,10 @@ struct GenerateOptions {
 struct EvaluateOptions {
   std::string model;
   std::vector<std::string> input_bin;
+  std::vector<std::string> input_jsonl;
+  std::string tokenizer;
+  bool packing = false;
+  std::string long_records = "truncate";
   std::int64_t batch_size = 4;
   std::int64_t sequence_length = 0;
   std::int64_t max_steps = 0;

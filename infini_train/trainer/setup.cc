@@ -142,13 +142,33 @@ std::vector<std::int64_t> EncodePrompt(const Tokenizer& tokenizer, const std::st
   return tokens;
 }
 
-DeviceBatch ToDevice(const TokenBatch& batch, Device device) {
-  const Dims shape = {batch.batch_size, batch.sequence_length};
-  return {To(Tensor::FromVector(batch.inputs, shape), device),
-          To(Tensor::FromVector(batch.targets, shape), device), batch.num_targets};
+std::vector<std::uint8_t> TokenMask(const TokenBatch& batch) {
+  if (batch.row_lengths.empty()) return {};
+  std::vector<std::uint8_t> mask(batch.inputs.size(), 0);
+  auto row = mask.begin();
+  for (const std::int64_t length : batch.row_lengths) {
+    std::fill_n(row, length, std::uint8_t{1});
+    row += batch.sequence_length;
+  }
+  return mask;
 }
 
-EvaluationResult Evaluate(const models::Model& model, EvaluationBatches& batches,
+DeviceBatch ToDevice(const TokenBatch& batch, Device device) {
+  const bool packed = !batch.sample_lengths.empty();
+  const std::int64_t positions = batch.batch_size * batch.sequence_length;
+  const Dims shape = packed ? Dims{1, positions} : Dims{batch.batch_size, batch.sequence_length};
+  DeviceBatch result;
+  result.inputs = To(Tensor::FromVector(batch.inputs, shape), device);
+  result.targets = To(Tensor::FromVector(batch.targets, shape), device);
+  if (packed) result.samples = nn::PackSamples(batch.sample_lengths, positions, device);
+  if (const std::vector<std::uint8_t> mask = TokenMask(batch); !mask.empty())
+    result.token_mask = To(Tensor::FromVector(mask, shape), device);
+  result.num_targets = batch.num_targets;
+  result.num_targets_of_others = batch.num_targets_of_others;
+  return result;
+}
+
+EvaluationResult Evaluate(const models::Model& model, const BatchSource& batches,
                           std::optional<DataType> autocast_dtype, std::int64_t max_steps,
                           parallel::Communicator* ranks) {
   const NoGrad no_grad;
@@ -156,16 +176,16 @@ EvaluationResult Evaluate(const models::Model& model, EvaluationBatches& batches
   const Device device = model.module->head_weight().device();
   const bool was_training = model.module->training();
   model.module->Train(false);
-  batches.Reset();
   EvaluationResult result;
   double sum = 0.0;
-  for (std::int64_t step = 0; max_steps == 0 || step < max_steps; ++step) {
-    const std::optional<TokenBatch> batch = batches.Next();
-    if (!batch) break;
-    if (batch->num_targets == 0) continue;
-    const DeviceBatch tokens = ToDevice(*batch, device);
-    sum += model.module->Loss(tokens.inputs, tokens.targets, 1.0).Item();
-    result.num_targets += batch->num_targets;
+  const std::int64_t all_steps = batches.steps_per_epoch();
+  const std::int64_t steps = max_steps == 0 ? all_steps : std::min(max_steps, all_steps);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const TokenBatch batch = batches.Make(0, step);
+    if (batch.num_targets == 0) continue;
+    const DeviceBatch tokens = ToDevice(batch, device);
+    sum += model.module->Loss(tokens.inputs, tokens.targets, 1.0, tokens.context()).Item();
+    result.num_targets += batch.num_targets;
   }
   model.module->Train(was_training);
   if (ranks != nullptr) {

@@ -10,9 +10,10 @@
 #include "infini_train/core/device/device.h"
 #include "infini_train/core/dtype.h"
 #include "infini_train/core/tensor.h"
-#include "infini_train/data/data_loader.h"
+#include "infini_train/data/batch_source.h"
 #include "infini_train/data/tokenizer.h"
 #include "infini_train/models/model.h"
+#include "infini_train/nn/packed_samples.h"
 #include "infini_train/parallel/ccl.h"
 
 /// What every program does before its work: choose the device, find the model and its tokenizer.
@@ -49,22 +50,30 @@ std::shared_ptr<const Tokenizer> LoadOrFindTokenizer(
 std::vector<std::int64_t> EncodePrompt(const Tokenizer& tokenizer, const std::string& prompt,
                                        std::int64_t vocab_size);
 
-/// Token ids [batch, sequence] of a batch, on the device.
+/// Token ids [batch, sequence] of a batch, on the device; those of packed samples [1, batch *
+/// sequence].
 struct DeviceBatch {
   Tensor inputs;
   Tensor targets;
-  std::int64_t num_targets = 0;  ///< targets that count
+  nn::PackedSamples samples = {};          ///< defined for packed samples
+  Tensor token_mask = {};                  ///< uint8, 0 for padding; undefined: there is none
+  std::int64_t num_targets = 0;            ///< targets that count
+  std::int64_t num_targets_of_others = 0;  ///< those of the other ranks
+
+  nn::ForwardContext context() const { return {.samples = samples, .token_mask = token_mask}; }
 };
+/// 1 for each position of a batch that is no padding, else 0: nothing where none is.
+std::vector<std::uint8_t> TokenMask(const TokenBatch& batch);
 INFINI_TRAIN_API DeviceBatch ToDevice(const TokenBatch& batch, Device device);
 
-/// Mean cross-entropy over all targets of `batches` (at most `max_steps` batches, 0 for all), in
-/// evaluation mode and without recording. With `ranks`, whose batches are parts of the same, over
-/// those of all of them, which call it together.
+/// Mean cross-entropy over all targets of an epoch of `batches` (at most `max_steps` batches, 0 for
+/// all), in evaluation mode and without recording. With `ranks`, whose batches are parts of the
+/// same, over those of all of them, which call it together.
 struct EvaluationResult {
   double loss = 0.0;  ///< nats per token
   std::int64_t num_targets = 0;
 };
-EvaluationResult Evaluate(const models::Model& model, EvaluationBatches& batches,
+EvaluationResult Evaluate(const models::Model& model, const BatchSource& batches,
                           std::optional<DataType> autocast_dtype, std::int64_t max_steps,
                           parallel::Communicator* ranks = nullptr);
 

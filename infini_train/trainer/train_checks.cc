@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "infini_train/core/error.h"
+#include "infini_train/ops/matmul_precision.h"
 #include "infini_train/trainer/setup.h"
 #include "infini_train/trainer/step/step_runner.h"
 
@@ -49,7 +50,6 @@ DataType ParseParamDataType(const TrainOptions& options) {
 }
 
 std::int64_t CheckTrainOptions(const TrainOptions& o) {
-  if (o.input_bin.empty()) throw Error("input_bin: expected token files to train on, got none");
   if (o.profile.empty() && !o.profile_steps.empty()) {
     throw Error("profile_steps: expected a folder for the profile (--profile), got none");
   }
@@ -105,6 +105,10 @@ std::int64_t CheckTrainOptions(const TrainOptions& o) {
   Require(!o.sequence_parallel, "sequence_parallel", "false without tensor parallelism", true);
   Require(o.zero_stage == 0, "zero_stage", "0 (this version shards no states)", o.zero_stage);
   ParseGraphMode(o.graph);
+  ParseAutocast(o.dtype);
+  ParseParamDataType(o);
+  ParseMatmulPrecision(o.matmul_precision);
+  MakeSchedule(o);
   if (o.save_interval > 0) {
     Require(!o.save.empty(), "save_interval", "--save to say where", "none");
   }

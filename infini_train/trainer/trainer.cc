@@ -25,6 +25,7 @@
 #include "infini_train/parallel/data_parallel.h"
 #include "infini_train/parallel/parallel_context.h"
 #include "infini_train/parallel/thread_ranks.h"
+#include "infini_train/trainer/data/run_inputs.h"
 #include "infini_train/trainer/diagnose.h"
 #include "infini_train/trainer/metrics.h"
 #include "infini_train/trainer/profile/step_profiler.h"
@@ -46,7 +47,8 @@ double SecondsSince(Clock::time_point start) {
 
 class Trainer {
  public:
-  Trainer(const TrainOptions& options, parallel::ParallelContext& context, std::FILE* out);
+  Trainer(const TrainOptions& options, const RunInputs& inputs, parallel::ParallelContext& context,
+          std::FILE* out);
 
   int Run();
 
@@ -57,7 +59,6 @@ class Trainer {
     double learning_rate = 0.0;
   };
   Plan MakePlan(std::int64_t step) const;
-  void LoadData(std::int64_t vocab_size);
   void Resume(const std::filesystem::path& folder);
   void LoadFp8Scales(const checkpoint::TrainingState& state, const std::filesystem::path& folder);
   /// `step` is counted from 1.
@@ -84,21 +85,19 @@ class Trainer {
   std::string ResumeHint() const;
 
   TrainOptions options_;
+  const RunInputs& inputs_;
   parallel::ParallelContext& context_;
   ProgressPrinter progress_;
   Device device_;
   std::optional<DataType> autocast_;
-  std::int64_t accumulation_steps_;
   optim::LrSchedule schedule_;
 
-  std::shared_ptr<const Tokenizer> tokenizer_;
   models::Model model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<parallel::DataParallel> data_parallel_;
   std::unique_ptr<StepRunner> runner_;
-  std::shared_ptr<const TokenDataset> train_data_;
   std::unique_ptr<DataLoader> loader_;
-  std::optional<EvaluationBatches> validation_;
+  std::shared_ptr<const BatchSource> validation_;  ///< or null
   std::optional<std::vector<TokenBatch>> only_batches_;
   std::vector<std::int64_t> sample_prompt_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
@@ -110,36 +109,27 @@ class Trainer {
   std::optional<RouterReport> last_routers_;
 };
 
-Trainer::Trainer(const TrainOptions& options, parallel::ParallelContext& context, std::FILE* out)
+Trainer::Trainer(const TrainOptions& options, const RunInputs& inputs,
+                 parallel::ParallelContext& context, std::FILE* out)
     : options_(options),
+      inputs_(inputs),
       context_(context),
       progress_(out),
       device_(context.device()),
       autocast_(ParseAutocast(options.dtype)),
-      accumulation_steps_(CheckTrainOptions(options)),
       schedule_(MakeSchedule(options)) {
   ApplyNumThreads(options_.num_threads, context_.world_size());
   SetMatmulPrecision(ParseMatmulPrecision(options_.matmul_precision));
   DefaultGenerator().set_state(RandomOfRank({.seed = options_.seed}));
 
-  std::vector<std::filesystem::path> tokenizer_folders;
-  std::filesystem::path resume_from;
-  if (!options_.load.empty()) {
-    resume_from = checkpoint::FindCheckpoint(options_.load);
-    tokenizer_folders.push_back(resume_from);
-  }
-  for (const std::string& pattern : options_.input_bin) {
-    tokenizer_folders.push_back(std::filesystem::path(pattern).parent_path());
-  }
-  tokenizer_folders.emplace_back(options_.model);
-  tokenizer_ = LoadOrFindTokenizer(options_.tokenizer, tokenizer_folders);
-
-  // Data is checked before the model is built: a mistyped path should not cost a minute.
-  train_data_ = std::make_shared<TokenDataset>(options_.input_bin);
-  const models::ModelConfig config =
-      ChooseModelConfig(options_, resume_from, tokenizer_ ? tokenizer_->vocab_size() : 0);
-  CheckFits(options_, config);
-  LoadData(config.transformer.vocab_size);
+  const std::filesystem::path& resume_from = inputs_.resume_from;
+  const models::ModelConfig& config = inputs_.config;
+  const BatchGeometry geometry{options_.batch_size, options_.sequence_length,
+                               context_.coordinates().data, context_.degrees().data};
+  const auto batches = inputs_.train->TrainingBatches(geometry, inputs_.accumulation_steps,
+                                                      options_.shuffle, options_.seed);
+  loader_ = std::make_unique<DataLoader>(batches);
+  if (inputs_.validation) validation_ = inputs_.validation->Coverage(geometry);
   if (options_.sample_every > 0) PrepareSamples(config.transformer.vocab_size);
 
   const nn::TensorOptions placement{device_, ParseParamDataType(options_)};
@@ -161,7 +151,7 @@ Trainer::Trainer(const TrainOptions& options, parallel::ParallelContext& context
   runner_ = std::make_unique<StepRunner>(
       model_, *optimizer_,
       StepOptions{autocast_, options_.grad_clip, ParseGraphMode(options_.graph),
-                  data_parallel_.get()},
+                  batches->targets_vary(), data_parallel_.get()},
       [this](const std::string& text) { progress_.Line(text); });
   if (!resume_from.empty()) Resume(resume_from);
   if (options_.num_iteration > 0 && first_step_ >= options_.num_iteration) {
@@ -183,20 +173,24 @@ Trainer::Trainer(const TrainOptions& options, parallel::ParallelContext& context
   }
 
   progress_.Line(
-      fmt::format("{} | {} parameters | {} on {} | {} training tokens in {} files | {} tokens a "
+      fmt::format("{} | {} parameters | {} on {} | {} | {} tokens a "
                   "step ({}{} x {} x {}) | {}",
                   model_.config.family, model_.config.transformer.NumParameters(), options_.dtype,
                   context_.world_size() > 1
                       ? fmt::format("{} ranks from {}", context_.world_size(), device_.ToString())
                       : device_.ToString(),
-                  train_data_->num_tokens(), train_data_->shards().size(), TokensPerStep(),
+                  inputs_.train->Describe("training"), TokensPerStep(),
                   context_.world_size() > 1 ? fmt::format("{} x ", context_.world_size()) : "",
-                  accumulation_steps_, options_.batch_size, options_.sequence_length,
+                  inputs_.accumulation_steps, options_.batch_size, options_.sequence_length,
                   runner_->captures() ? "steps captured into a graph" : "steps not captured"));
+  for (const std::optional<InputData>& data : {inputs_.train, inputs_.validation}) {
+    const std::string warning = data ? data->Warning() : "";
+    if (!warning.empty()) progress_.Line(warning);
+  }
 }
 
 std::int64_t Trainer::TokensPerStep() const {
-  return context_.world_size() * accumulation_steps_ * options_.batch_size *
+  return context_.world_size() * inputs_.accumulation_steps * options_.batch_size *
          options_.sequence_length;
 }
 
@@ -207,26 +201,15 @@ Generator::State Trainer::RandomOfRank(Generator::State first) const {
   return first;
 }
 
-void Trainer::LoadData(std::int64_t vocab_size) {
-  const BatchGeometry geometry{options_.batch_size, options_.sequence_length,
-                               context_.coordinates().data, context_.degrees().data};
-  loader_ = std::make_unique<DataLoader>(
-      train_data_, DataLoaderOptions{geometry, options_.shuffle, options_.seed, vocab_size, 4});
-  if (!options_.input_val_bin.empty()) {
-    validation_.emplace(std::make_shared<TokenDataset>(options_.input_val_bin), geometry,
-                        vocab_size);
-  }
-}
-
 void Trainer::PrepareSamples(std::int64_t vocab_size) {
-  if (!tokenizer_) {
+  if (!inputs_.tokenizer) {
     throw Error(
         "freq_generate_txt: expected a tokenizer (--tokenizer, or beside the data), found "
         "none");
   }
-  sample_prompt_ = EncodePrompt(*tokenizer_, options_.prompt, vocab_size);
+  sample_prompt_ = EncodePrompt(*inputs_.tokenizer, options_.prompt, vocab_size);
   if (!sample_prompt_.empty()) return;
-  const std::int64_t start = tokenizer_->document_delimiter().value_or(0);
+  const std::int64_t start = inputs_.tokenizer->document_delimiter().value_or(0);
   sample_prompt_.push_back(start < vocab_size ? start : 0);
 }
 
@@ -270,7 +253,7 @@ void Trainer::LoadFp8Scales(const checkpoint::TrainingState& state,
 std::vector<TokenBatch> Trainer::NextBatches() {
   if (only_batches_) return *only_batches_;
   std::vector<TokenBatch> batches;
-  for (std::int64_t i = 0; i < accumulation_steps_; ++i)
+  for (std::int64_t i = 0; i < inputs_.accumulation_steps; ++i)
     batches.push_back(loader_->Next());
   if (options_.overfit_single_batch) only_batches_ = batches;
   return batches;
@@ -282,7 +265,7 @@ void Trainer::ReportNonFinite(std::int64_t step, double loss,
   for (const TokenBatch& batch : batches) {
     const DeviceBatch tokens = ToDevice(batch, device_);
     const Autocast autocast(autocast_);
-    place = FindNonFinite(model_, tokens.inputs, tokens.targets);
+    place = FindNonFinite(model_, tokens.inputs, tokens.targets, tokens.context());
     if (!place.empty()) break;
   }
   if (context_.world_size() > 1) {
@@ -322,7 +305,8 @@ void Trainer::Validate(std::int64_t step) {
 
 void Trainer::Sample(std::int64_t step) {
   Generator generator(options_.seed + static_cast<std::uint64_t>(step));
-  StreamingDecoder decoder(tokenizer_);
+  StreamingDecoder decoder(inputs_.tokenizer, /*skip_special_tokens=*/true,
+                           /*is_continuation=*/!options_.prompt.empty());
   std::string text = options_.prompt;
   const Autocast autocast(autocast_);
   model_.module->Train(false);
@@ -341,7 +325,7 @@ void Trainer::Save(std::int64_t step) {
   const checkpoint::CheckpointManager manager(options_.save, options_.max_checkpoint_keep);
   const std::filesystem::path folder = manager.Save(step, [&](const std::filesystem::path& target) {
     models::SaveModel(model_, target);
-    if (tokenizer_) tokenizer_->Save(target.string());
+    if (inputs_.tokenizer) inputs_.tokenizer->Save(target.string());
     checkpoint::TrainingState state;
     state.step = step;
     if (options_.save_optimizer_state) {
@@ -501,6 +485,7 @@ int Trainer::Run() {
 int Train(const TrainOptions& options, std::FILE* out) {
   const Device device = ResolveDevice(options.device);
   const std::vector<Device> devices = DevicesOfRanks(device, options.nthread_per_process);
+  const RunInputs inputs(options);
   // The calling thread is rank 0, with a part of the threads.
   struct ThreadsOfCaller {
     const bool shared;
@@ -512,7 +497,7 @@ int Train(const TrainOptions& options, std::FILE* out) {
   const ThreadsOfCaller threads{devices.size() > 1};
   int status = 0;
   parallel::RunThreadRanks(devices, [&](parallel::ParallelContext& context) {
-    Trainer trainer(options, context, context.is_first() ? out : nullptr);
+    Trainer trainer(options, inputs, context, context.is_first() ? out : nullptr);
     const int status_of_rank = trainer.Run();
     if (context.is_first()) status = status_of_rank;
   });

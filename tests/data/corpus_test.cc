@@ -11,6 +11,7 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
+#include "infini_train/data/input_files.h"
 #include "infini_train/data/token_dataset.h"
 #include "tests/data/token_files.h"
 
@@ -235,7 +236,7 @@ TEST_F(CorpusTest, WritesOverTokenFilesOnlyIfAsked) {
   const TokenizeResult result = Run();
   EXPECT_EQ(result.train_files.size(), 2u);
   // Nothing of the first run is left for a pattern to match.
-  EXPECT_EQ(TextOf(ExpandTokenFiles({options_.output_folder + "/*.bin"})), "|new");
+  EXPECT_EQ(TextOf(ExpandFiles({options_.output_folder + "/*.bin"}, "token files")), "|new");
 }
 
 TEST_F(CorpusTest, DoesNotReadItsOwnOutput) {

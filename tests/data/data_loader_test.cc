@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "infini_train/core/error.h"
+#include "infini_train/data/shard_batches.h"
 #include "tests/data/token_files.h"
 
 namespace infini_train {
@@ -25,11 +26,16 @@ std::shared_ptr<const TokenDataset> Open(const std::string& pattern) {
   return std::make_shared<const TokenDataset>(std::vector<std::string>{pattern});
 }
 
-DataLoaderOptions Options(int64_t batch_size, int64_t sequence_length, int64_t rank = 0,
+ShardBatchOptions Options(int64_t batch_size, int64_t sequence_length, int64_t rank = 0,
                           int64_t world_size = 1) {
-  DataLoaderOptions options;
+  ShardBatchOptions options;
   options.geometry = {batch_size, sequence_length, rank, world_size};
   return options;
+}
+
+std::shared_ptr<const BatchSource> Batches(std::shared_ptr<const TokenDataset> dataset,
+                                           const ShardBatchOptions& options) {
+  return std::make_shared<const ShardBatches>(std::move(dataset), options);
 }
 
 template <typename F>
@@ -58,9 +64,8 @@ class TwoShards : public ::testing::Test {
 TEST_F(TwoShards, AllRanksChangeShardTogether) {
   for (const int prefetch : {0, 1, 4}) {
     for (int64_t rank = 0; rank < 4; ++rank) {
-      DataLoaderOptions options = Options(2, 8, rank, 4);
-      options.prefetch = prefetch;
-      DataLoader loader(dataset_, options);
+      ShardBatchOptions options = Options(2, 8, rank, 4);
+      DataLoader loader(Batches(dataset_, options), prefetch);
       EXPECT_EQ(loader.steps_per_epoch(), 3);
       const int64_t first_inputs[] = {16 * rank, 1000 + 16 * rank, 1064 + 16 * rank, 16 * rank};
       for (int64_t step = 0; step < 4; ++step) {
@@ -72,6 +77,7 @@ TEST_F(TwoShards, AllRanksChangeShardTogether) {
           EXPECT_EQ(batch.targets[i], batch.inputs[i] + 1);
         }
         EXPECT_EQ(batch.num_targets, 16);
+        EXPECT_EQ(batch.num_targets_of_others, 48);
         EXPECT_EQ(batch.epoch, step / 3);
         EXPECT_EQ(batch.step, step % 3);
       }
@@ -81,15 +87,15 @@ TEST_F(TwoShards, AllRanksChangeShardTogether) {
 
 TEST_F(TwoShards, ResumesWithTheVeryNextBatchAtEveryPosition) {
   for (const bool shuffle : {false, true}) {
-    DataLoaderOptions options = Options(2, 8, 3, 4);
+    ShardBatchOptions options = Options(2, 8, 3, 4);
     options.shuffle = shuffle;
     for (int consumed = 0; consumed < 8; ++consumed) {
-      DataLoader loader(dataset_, options);
+      DataLoader loader(Batches(dataset_, options));
       for (int i = 0; i < consumed; ++i)
         loader.Next();
       const std::string state = loader.State();
 
-      DataLoader resumed(dataset_, options);
+      DataLoader resumed(Batches(dataset_, options));
       resumed.Next();
       resumed.LoadState(state);
       EXPECT_EQ(resumed.State(), state);
@@ -113,16 +119,17 @@ TEST_F(TwoShards, ShuffledStepsMayGrowAndShrink) {
     }
     return rows;
   };
-  DataLoaderOptions options = Options(4, 8);
+  ShardBatchOptions options = Options(4, 8);
   options.shuffle = true;
-  DataLoader large(dataset_, options);
+  DataLoader large(Batches(dataset_, options));
   large.Next();
   const std::string after_one = large.State();
   const auto expected = rows_of(large.Next());
 
   options = Options(2, 8);
   options.shuffle = true;
-  DataLoader small(dataset_, options);
+  const ShardBatchOptions small_options = options;
+  DataLoader small(Batches(dataset_, options));
   small.LoadState(after_one);
   auto found = rows_of(small.Next());
   const std::string in_between = small.State();
@@ -138,8 +145,8 @@ TEST_F(TwoShards, ShuffledStepsMayGrowAndShrink) {
   // 28 windows: a loader of 2 is at the end of its epoch where one of 24 has no further step.
   options = Options(24, 8);
   options.shuffle = true;
-  DataLoader huge(dataset_, options);
-  DataLoader fresh(dataset_, small.options());
+  DataLoader huge(Batches(dataset_, options));
+  DataLoader fresh(Batches(dataset_, small_options));
   for (int64_t step = 0; step < 12; ++step)
     fresh.Next();
   huge.LoadState(fresh.State());
@@ -149,13 +156,13 @@ TEST_F(TwoShards, ShuffledStepsMayGrowAndShrink) {
 }
 
 TEST_F(TwoShards, RefusesAPositionOfOtherSettings) {
-  DataLoader loader(dataset_, Options(2, 8, 0, 4));
+  DataLoader loader(Batches(dataset_, Options(2, 8, 0, 4)));
   loader.Next();
   const std::string state = loader.State();
 
-  DataLoaderOptions other = Options(4, 4, 0, 4);
+  ShardBatchOptions other = Options(4, 4, 0, 4);
   other.shuffle = true;
-  DataLoader loader_of_other(dataset_, other);
+  DataLoader loader_of_other(Batches(dataset_, other));
   const std::string before = loader_of_other.State();
   EXPECT_THAT(
       MessageOf([&] { loader_of_other.LoadState(state); }),
@@ -163,7 +170,7 @@ TEST_F(TwoShards, RefusesAPositionOfOtherSettings) {
             HasSubstr("sequences_per_step was 8, is 16")));
   EXPECT_EQ(loader_of_other.State(), before);
 
-  DataLoader one_shard(Open(folder_ / "s1.bin"), Options(2, 8, 0, 4));
+  DataLoader one_shard(Batches(Open(folder_ / "s1.bin"), Options(2, 8, 0, 4)));
   EXPECT_THAT(MessageOf([&] { one_shard.LoadState(state); }),
               AllOf(HasSubstr("num_shards was 2, is 1"), HasSubstr("num_tokens was 229, is 129")));
   for (const char* broken : {"", "[]", "{}", "{\"epoch\": 1}"}) {
@@ -175,9 +182,9 @@ TEST_F(TwoShards, RefusesAPositionOfOtherSettings) {
 }
 
 TEST_F(TwoShards, RefusesAShuffledPositionBeyondTheEpoch) {
-  DataLoaderOptions shuffled = Options(2, 8, 0, 4);
+  ShardBatchOptions shuffled = Options(2, 8, 0, 4);
   shuffled.shuffle = true;
-  DataLoader loader(dataset_, shuffled);
+  DataLoader loader(Batches(dataset_, shuffled));
   loader.Next();
   std::string beyond = loader.State();
   beyond.replace(beyond.find("\"step\":1"), 8, "\"step\":3");
@@ -190,10 +197,10 @@ TEST_F(TwoShards, AShuffledEpochIsAPermutationOfTheWindows) {
   std::vector<DataLoader*> loaders;
   std::vector<std::unique_ptr<DataLoader>> owned;
   for (int64_t rank = 0; rank < 2; ++rank) {
-    DataLoaderOptions options = Options(2, 8, rank, 2);
+    ShardBatchOptions options = Options(2, 8, rank, 2);
     options.shuffle = true;
     options.seed = 5;
-    owned.push_back(std::make_unique<DataLoader>(dataset_, options));
+    owned.push_back(std::make_unique<DataLoader>(Batches(dataset_, options)));
   }
   EXPECT_EQ(owned[0]->steps_per_epoch(), 7);
   for (int epoch = 0; epoch < 3; ++epoch) {
@@ -227,7 +234,7 @@ TEST_F(TwoShards, AShuffledEpochIsAPermutationOfTheWindows) {
 TEST(DataLoader, DropsTheTail) {
   const TemporaryFolder folder;
   WriteShard16(folder / "s0.bin", 100);
-  DataLoader loader(Open(folder / "s0.bin"), Options(2, 8));
+  DataLoader loader(Batches(Open(folder / "s0.bin"), Options(2, 8)));
   EXPECT_EQ(loader.steps_per_epoch(), 6);
   for (int step = 0; step < 5; ++step)
     loader.Next();
@@ -238,14 +245,14 @@ TEST(DataLoader, DropsTheTail) {
 TEST(DataLoader, NeedsOneTokenMoreThanAStep) {
   const TemporaryFolder folder;
   WriteShard16(folder / "65.bin", 65);
-  EXPECT_EQ(DataLoader(Open(folder / "65.bin"), Options(2, 8, 0, 4)).steps_per_epoch(), 1);
+  EXPECT_EQ(Batches(Open(folder / "65.bin"), Options(2, 8, 0, 4))->steps_per_epoch(), 1);
   WriteShard16(folder / "64.bin", 64);
-  EXPECT_EQ(MessageOf([&] { DataLoader(Open(folder / "64.bin"), Options(2, 8, 0, 4)); }),
+  EXPECT_EQ(MessageOf([&] { Batches(Open(folder / "64.bin"), Options(2, 8, 0, 4)); }),
             folder / "64.bin" +
                 ": expected at least 65 tokens for one step (4 ranks x 2 sequences x 8 tokens, and "
                 "one more), found 64");
   WriteShard16(folder / "0.bin", 0);
-  EXPECT_THROW(DataLoader(Open(folder / "0.bin"), Options(1, 1)), Error);
+  EXPECT_THROW(Batches(Open(folder / "0.bin"), Options(1, 1)), Error);
 }
 
 TEST(DataLoader, ShardsShorterThanAStepGiveNone) {
@@ -254,7 +261,7 @@ TEST(DataLoader, ShardsShorterThanAStepGiveNone) {
   WriteShard16(folder / "b.bin", 17);
   WriteShard16(folder / "c.bin", 5);
   WriteShard16(folder / "d.bin", 18, 100);
-  DataLoader loader(Open(folder / "*.bin"), Options(2, 8));
+  DataLoader loader(Batches(Open(folder / "*.bin"), Options(2, 8)));
   EXPECT_EQ(loader.steps_per_epoch(), 2);
   EXPECT_EQ(loader.Next().inputs.front(), 0);
   EXPECT_EQ(loader.Next().inputs.front(), 100);
@@ -264,7 +271,7 @@ TEST(DataLoader, ShardsShorterThanAStepGiveNone) {
 TEST(DataLoader, Reads32BitTokensWhole) {
   const TemporaryFolder folder;
   WriteRawShard<uint32_t>(folder / "s2.bin", 20240801, 7, 100, 100, 100000);
-  DataLoader loader(Open(folder / "s2.bin"), Options(2, 8));
+  DataLoader loader(Batches(Open(folder / "s2.bin"), Options(2, 8)));
   const TokenBatch batch = loader.Next();
   EXPECT_EQ(batch.inputs[0], 100000);
   EXPECT_EQ(batch.targets[0], 100001);
@@ -274,10 +281,9 @@ TEST(DataLoader, ReportsATokenOutsideTheVocabulary) {
   const TemporaryFolder folder;
   WriteRawShard<uint32_t>(folder / "s2.bin", 20240801, 7, 100, 100, 100000);
   for (const int prefetch : {0, 4}) {
-    DataLoaderOptions options = Options(2, 8);
-    options.prefetch = prefetch;
+    ShardBatchOptions options = Options(2, 8);
     options.vocab_size = 50257;
-    DataLoader loader(Open(folder / "s2.bin"), options);
+    DataLoader loader(Batches(Open(folder / "s2.bin"), options), prefetch);
     EXPECT_EQ(
         MessageOf([&] { loader.Next(); }),
         folder / "s2.bin" +
@@ -285,9 +291,9 @@ TEST(DataLoader, ReportsATokenOutsideTheVocabulary) {
             "50257");
   }
   // Good batches before the bad one are delivered; the last target of a batch counts.
-  DataLoaderOptions options = Options(2, 8);
+  ShardBatchOptions options = Options(2, 8);
   options.vocab_size = 100032;
-  DataLoader loader(Open(folder / "s2.bin"), options);
+  DataLoader loader(Batches(Open(folder / "s2.bin"), options));
   loader.Next();
   const std::string message =
       folder / "s2.bin" +
@@ -295,7 +301,7 @@ TEST(DataLoader, ReportsATokenOutsideTheVocabulary) {
   EXPECT_EQ(MessageOf([&] { loader.Next(); }), message);
   EXPECT_EQ(MessageOf([&] { loader.Next(); }), message);
   options.vocab_size = 100033;
-  DataLoader enough(Open(folder / "s2.bin"), options);
+  DataLoader enough(Batches(Open(folder / "s2.bin"), options));
   enough.Next();
   EXPECT_EQ(enough.Next().targets.back(), 100032);
 }
@@ -308,10 +314,10 @@ TEST(DataLoader, RefusesAnImpossibleGeometry) {
        {BatchGeometry{0, 8, 0, 1}, BatchGeometry{2, 0, 0, 1}, BatchGeometry{2, 8, 0, 0},
         BatchGeometry{2, 8, 1, 1}, BatchGeometry{2, 8, -1, 1},
         BatchGeometry{int64_t{1} << 40, int64_t{1} << 40, 0, 1}}) {
-    DataLoaderOptions options;
+    ShardBatchOptions options;
     options.geometry = bad;
-    EXPECT_THROW(DataLoader(dataset, options), Error);
-    EXPECT_THROW(EvaluationBatches(dataset, bad), Error);
+    EXPECT_THROW(Batches(dataset, options), Error);
+    EXPECT_THROW(ShardCoverage(dataset, bad), Error);
   }
 }
 
@@ -321,29 +327,27 @@ TEST_F(TwoShards, EvaluationCoversEveryTokenOnce) {
       std::map<int64_t, int> targets;
       int64_t num_targets = 0;
       for (int64_t rank = 0; rank < world_size; ++rank) {
-        EvaluationBatches batches(dataset_, {2, length, rank, world_size});
+        const ShardCoverage batches(dataset_, {2, length, rank, world_size});
         EXPECT_EQ(batches.num_targets(), 99 + 128);
-        int64_t count = 0;
-        while (const auto batch = batches.Next()) {
-          ++count;
-          ASSERT_EQ(batch->targets.size(), static_cast<size_t>(2 * length));
+        int64_t of_others = 0;
+        for (int64_t step = 0; step < batches.steps_per_epoch(); ++step) {
+          const TokenBatch batch = batches.Make(0, step);
+          ASSERT_EQ(batch.targets.size(), static_cast<size_t>(2 * length));
           int64_t valid = 0;
-          for (size_t i = 0; i < batch->targets.size(); ++i) {
-            if (batch->targets[i] == TokenBatch::kIgnore) {
-              EXPECT_EQ(batch->inputs[i], 0);
+          for (size_t i = 0; i < batch.targets.size(); ++i) {
+            if (batch.targets[i] == TokenBatch::kIgnore) {
+              EXPECT_EQ(batch.inputs[i], 0);
               continue;
             }
-            EXPECT_EQ(batch->targets[i], batch->inputs[i] + 1);
-            ++targets[batch->targets[i]];
+            EXPECT_EQ(batch.targets[i], batch.inputs[i] + 1);
+            ++targets[batch.targets[i]];
             ++valid;
           }
-          EXPECT_EQ(batch->num_targets, valid);
+          EXPECT_EQ(batch.num_targets, valid);
           num_targets += valid;
+          of_others += valid + batch.num_targets_of_others;
         }
-        EXPECT_EQ(count, batches.num_batches());
-        EXPECT_FALSE(batches.Next().has_value());
-        batches.Reset();
-        EXPECT_TRUE(batches.Next().has_value());
+        EXPECT_EQ(of_others, 99 + 128);
       }
       EXPECT_EQ(num_targets, 99 + 128);
       EXPECT_EQ(targets.size(), 99u + 128u);

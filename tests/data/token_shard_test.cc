@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "infini_train/core/error.h"
+#include "infini_train/data/input_files.h"
 #include "infini_train/data/token_dataset.h"
 #include "tests/data/token_files.h"
 
@@ -135,11 +136,11 @@ TEST(TokenDataset, ExpandsPatternsInOrder) {
   for (const char* name : {"train_000001.bin", "train_000000.bin", "val_000000.bin"}) {
     WriteShard16(folder / name, 10);
   }
-  EXPECT_THAT(ExpandTokenFiles({folder / "val_000000.bin", folder / "train_*.bin"}),
+  EXPECT_THAT(ExpandFiles({folder / "val_000000.bin", folder / "train_*.bin"}, "token files"),
               ElementsAre(folder / "val_000000.bin", folder / "train_000000.bin",
                           folder / "train_000001.bin"));
-  EXPECT_THROW(ExpandTokenFiles({folder / "test_*.bin"}), Error);
-  EXPECT_THROW(ExpandTokenFiles({}), Error);
+  EXPECT_THROW(ExpandFiles({folder / "test_*.bin"}, "token files"), Error);
+  EXPECT_THROW(ExpandFiles({}, "token files"), Error);
   EXPECT_EQ(TokenDataset({folder / "*.bin"}).num_tokens(), 30);
 }
 

@@ -510,6 +510,8 @@ TEST_F(TokenizerFile, StreamsFallbackBytesAsCharacters) {
   EXPECT_EQ(decoder.Finish(), "\uFFFD");
   // A new text.
   EXPECT_EQ(decoder.Push(262), "a");
+  StreamingDecoder continuation(tokenizer, /*skip_special_tokens=*/true, /*is_continuation=*/true);
+  EXPECT_EQ(continuation.Push(262), " a");
 }
 
 TEST(StreamingDecoder, NeverEmitsHalfACharacter) {

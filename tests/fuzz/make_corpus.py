@@ -168,6 +168,30 @@ def tokenizer_text():
     yield "not_utf8", b"a\xff\xfe b\x80\xc3 \xe2\x82"
 
 
+def json_lines():
+    text = {"text": "a text \u00e9\u4f60"}
+    pair = {"prompt": "question: ", "completion": "answer", "id": [1, {"x": None}]}
+    lines = {
+        "text": [text],
+        "pair": [pair, text, pair],
+        "many": [{"text": "x" * (i % 40)} for i in range(100)],
+        "long_prompt": [{"prompt": "p" * 30, "completion": "c"}],
+        "empty": [{"text": ""}, {"prompt": "", "completion": ""}],
+        "both": [{**text, **pair}],
+        "other_fields": [{"instruction": "a", "output": "b"}],
+        "not_a_string": [text, {"text": 5}],
+        "not_an_object": [[text]],
+    }
+    for name, records in lines.items():
+        yield name, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    yield "bom_and_blank_lines", b"\xef\xbb\xbf\r\n \n" + json.dumps(text).encode()
+    yield "surrogates", b'{"text": "\\ud83d\\ude00"}\n{"text": "\\ud83d"}'
+    yield "not_utf8", b'{"text": "\xff"}'
+    yield "cut_off", b'{"text": "a'
+    yield "deep", b"[" * 10000
+    yield "empty_file", b""
+
+
 def safetensors_file(tensors, data, **metadata):
     entries = {
         name: {"dtype": dtype, "shape": shape, "data_offsets": offsets} for name, dtype, shape, offsets in tensors
@@ -268,6 +292,7 @@ def model_config():
 
 
 TARGETS = {
+    "json_lines": json_lines,
     "token_shard": token_shard,
     "tokenizer_json": tokenizer_json,
     "tokenizer_text": tokenizer_text,

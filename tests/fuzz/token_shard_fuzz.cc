@@ -7,6 +7,7 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/data/data_loader.h"
+#include "infini_train/data/shard_batches.h"
 #include "infini_train/data/token_shard.h"
 #include "tests/fuzz/memory_file.h"
 
@@ -22,14 +23,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     const auto dataset =
         std::make_shared<const TokenDataset>(std::vector<std::string>{file.path()});
-    EvaluationBatches evaluation(dataset, {2, 5, 0, 1}, /*vocab_size=*/50257);
-    while (evaluation.Next()) {
-    }
-    DataLoaderOptions options;
+    const ShardCoverage coverage(dataset, {2, 5, 0, 1}, /*vocab_size=*/50257);
+    for (int64_t step = 0; step < coverage.steps_per_epoch(); ++step)
+      coverage.Make(0, step);
+    ShardBatchOptions options;
     options.geometry = {2, 5, 0, 1};
-    options.prefetch = 0;
     options.shuffle = shard.size() % 2 == 0;
-    DataLoader loader(dataset, options);
+    DataLoader loader(std::make_shared<const ShardBatches>(dataset, options), /*prefetch=*/0);
     for (int i = 0; i < 8; ++i)
       loader.Next();
   } catch (const Error&) {

@@ -251,7 +251,8 @@ TEST_F(TrainCommandTest, BatchesThatDoNotFitAreRefused) {
                       "8 = 16, got 24"});
   ExpectTrainRefused({"--sequence_length", "17"},
                      {"sequence_length: expected at most the model's 16 positions, got 17"});
-  ExpectRefused({"train"}, {"input_bin: expected token files to train on, got none"});
+  ExpectRefused({"train"},
+                {"input_bin: expected token files (or JSON lines: input_jsonl), got none"});
 }
 
 /// Rewrites the JSON header of a safetensors file.

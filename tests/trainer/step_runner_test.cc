@@ -20,6 +20,7 @@
 #include "infini_train/core/generator.h"
 #include "infini_train/ops/op_recorder.h"
 #include "infini_train/trainer/setup.h"
+#include "infini_train/trainer/step/accumulate.h"
 #include "tests/common/device_test.h"
 #include "tests/core/child_process.h"
 #include "tests/trainer/tiny_run.h"
@@ -53,6 +54,46 @@ std::vector<TokenBatch> FullStep(int step) {
   return {MakeBatch(2 * step), MakeBatch(2 * step + 1)};
 }
 
+/// As many samples in the positions of a micro-batch, of lengths that depend on the seed. The first
+/// targets of each do not count.
+TokenBatch PackedBatch(std::int64_t seed) {
+  TokenBatch batch = MakeBatch(seed);
+  batch.sample_lengths = {1 + seed % 5, 3, seed % 2, 2 + seed % 4};
+  batch.num_targets = 0;
+  std::size_t begin = 0;
+  for (const std::int64_t length : batch.sample_lengths) {
+    for (std::int64_t t = 0; t < length; ++t) {
+      const bool counts = t >= length / 2;
+      batch.num_targets += counts ? 1 : 0;
+      if (!counts) batch.targets[begin + static_cast<std::size_t>(t)] = TokenBatch::kIgnore;
+    }
+    begin += static_cast<std::size_t>(length);
+  }
+  std::fill(batch.targets.begin() + static_cast<std::ptrdiff_t>(begin), batch.targets.end(),
+            TokenBatch::kIgnore);
+  return batch;
+}
+
+/// The same samples, each in a row of its own.
+TokenBatch Unpacked(const TokenBatch& packed) {
+  TokenBatch batch;
+  batch.batch_size = static_cast<std::int64_t>(packed.sample_lengths.size());
+  batch.sequence_length = packed.sequence_length;
+  batch.num_targets = packed.num_targets;
+  const auto size = static_cast<std::size_t>(batch.batch_size * batch.sequence_length);
+  batch.inputs.assign(size, 0);
+  batch.targets.assign(size, TokenBatch::kIgnore);
+  std::int64_t begin = 0;
+  for (std::int64_t row = 0; row < batch.batch_size; ++row) {
+    const std::int64_t length = packed.sample_lengths[static_cast<std::size_t>(row)];
+    const std::int64_t to = row * batch.sequence_length;
+    std::copy_n(packed.inputs.begin() + begin, length, batch.inputs.begin() + to);
+    std::copy_n(packed.targets.begin() + begin, length, batch.targets.begin() + to);
+    begin += length;
+  }
+  return batch;
+}
+
 struct Setting {
   bool sgd = false;
   std::optional<DataType> autocast = std::nullopt;
@@ -60,6 +101,7 @@ struct Setting {
   double dropout = 0.2;
   double grad_clip = 0.5;
   bool experts = false;
+  bool targets_vary = false;
 };
 
 /// A tiny model in training.
@@ -80,7 +122,8 @@ struct Training {
       optimizer = std::make_unique<optim::AdamW>(groups);
     }
     runner = std::make_unique<StepRunner>(
-        model, *optimizer, StepOptions{setting.autocast, setting.grad_clip, graph},
+        model, *optimizer,
+        StepOptions{setting.autocast, setting.grad_clip, graph, setting.targets_vary},
         [this](const std::string& text) { notices.push_back(text); });
   }
 
@@ -248,6 +291,64 @@ TEST_P(StepRunnerTest, StepsWithOtherTargetsAreRight) {
                 ElementsAre(false, false, true, true, false, true, false, false, true));
     EXPECT_THAT(training.notices, ElementsAre(HasSubstr("another number of targets")));
   });
+}
+
+TEST_P(StepRunnerTest, StepsWhoseTargetsVaryAreAlike) {
+  SKIP_WITHOUT_GRAPHS();
+  for (const std::optional<DataType> autocast :
+       {std::optional<DataType>(), std::optional(DataType::kBFloat16)}) {
+    ExpectTheSame({.autocast = autocast, .targets_vary = true}, [](Training& training) {
+      for (int step = 0; step < 5; ++step)
+        training.Step({PackedBatch(2 * step), PackedBatch(2 * step + 1)});
+      EXPECT_TRUE(training.Step({MakeBatch(1, 0), MakeBatch(2, 0)}).skipped);
+      TokenBatch empty = PackedBatch(3);
+      std::fill(empty.targets.begin(), empty.targets.end(), TokenBatch::kIgnore);
+      std::fill(empty.sample_lengths.begin(), empty.sample_lengths.end(), 0);
+      empty.num_targets = 0;
+      training.Step({empty, PackedBatch(7)});
+      EXPECT_THAT(training.notices, ::testing::IsEmpty());
+      if (!training.runner->captures()) return;
+      EXPECT_THAT(training.replayed, ElementsAre(false, false, true, true, true, false, true));
+    });
+  }
+}
+
+// Whether the count of targets is on the host or on the device, samples are packed or padded, and
+// in one micro-batch or in several.
+TEST_P(StepRunnerTest, PackedSamplesGiveTheLossAndGradientsOfPaddedOnes) {
+  const std::vector<TokenBatch> packed = {PackedBatch(3), PackedBatch(6)};
+  const std::vector<TokenBatch> padded = {Unpacked(packed[0]), Unpacked(packed[1])};
+  const auto step = [](const std::vector<TokenBatch>& batches, bool targets_vary) {
+    const models::Model model = models::CreateModel(TinyConfig(), 3, {device()});
+    std::vector<DeviceBatch> tokens;
+    double num_targets = 0.0;
+    for (const TokenBatch& batch : batches) {
+      tokens.push_back(ToDevice(batch, device()));
+      num_targets += static_cast<double>(batch.num_targets);
+    }
+    const Tensor inverse =
+        targets_vary ? Full({}, 1.0 / num_targets, DataType::kFloat32, device()) : Tensor();
+    std::vector<std::vector<double>> result = {
+        {AccumulateGradients(model, tokens, std::nullopt, nullptr, nullptr, inverse).Item()}};
+    for (const Tensor& parameter : model.module->Parameters())
+      result.push_back(ToDoubles(parameter.grad()));
+    return result;
+  };
+  const auto expected = step(padded, false);
+  EXPECT_NEAR(expected[0][0], std::log(kTinyVocabulary), 0.3);
+  for (const bool targets_vary : {false, true}) {
+    for (const auto& found : {step(packed, targets_vary), step(padded, targets_vary)}) {
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        double norm = 0.0;
+        double difference = 0.0;
+        for (std::size_t j = 0; j < expected[i].size(); ++j) {
+          norm += expected[i][j] * expected[i][j];
+          difference += std::pow(found[i][j] - expected[i][j], 2);
+        }
+        EXPECT_LE(std::sqrt(difference), 1e-6 * std::sqrt(norm)) << "loss or gradient " << i;
+      }
+    }
+  }
 }
 
 // Validation, samples and checkpoints come between steps.

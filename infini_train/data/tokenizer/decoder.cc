@@ -68,7 +68,7 @@ void Decoder::Add(const JsonNode& node) {
     const Metaspace settings(node);
     replacements_.emplace_back(settings.replacement, " ");
     strip_count_ = settings.prefix == Metaspace::Prefix::kNever ? 0 : 1;
-    strip_character_ = " ";
+    strip_character_.assign(1, ' ');
   } else if (type == "Replace") {
     const JsonNode content = node.Required("content");
     if (content.String().size() > 16) content.FailExpected("at most 16 bytes");

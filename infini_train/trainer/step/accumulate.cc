@@ -15,49 +15,73 @@ Tensor WithRouters(const Tensor& loss, nn::RouterStatistics& routers, double wei
                 0);
 }
 
+/// What sums of losses are multiplied by to make a mean: on the host, where it is part of captured
+/// work, and on the device.
+struct MeanFactor {
+  double on_host = 0.0;
+  Tensor on_device;  ///< or undefined: 1
+};
+
+/// With a factor of the device the host's is such that losses, and gradients on their way, have
+/// about the size that those of a mean have.
+MeanFactor FactorOfMean(std::span<const DeviceBatch> batches, std::int64_t num_targets,
+                        std::int64_t num_ranks, const Tensor& inverse_targets) {
+  if (!inverse_targets.defined()) return {1.0 / static_cast<double>(num_targets), {}};
+  std::int64_t positions = 0;
+  for (const DeviceBatch& batch : batches)
+    positions += num_ranks * batch.targets.numel();
+  const auto count = static_cast<double>(positions);
+  const NoGrad no_grad;
+  return {1.0 / count, inverse_targets * Scalar(count)};
+}
+
 }  // namespace
 
 Tensor AccumulateGradients(const models::Model& model, std::span<const DeviceBatch> batches,
                            std::optional<DataType> autocast_dtype,
-                           parallel::DataParallel* data_parallel, Tensor* router_sums) {
+                           parallel::DataParallel* data_parallel, Tensor* router_sums,
+                           const Tensor& inverse_targets) {
   const bool notes_routers =
       router_sums != nullptr && model.config.transformer.num_local_experts > 0;
   std::int64_t num_targets = 0;
   std::int64_t num_passes = 0;
   const DeviceBatch* last = nullptr;
+  // Where another rank has targets, this one takes part without; and all do where the number of
+  // targets is no part of the work.
+  const auto counts = [&](const DeviceBatch& batch) {
+    return inverse_targets.defined() || batch.num_targets + batch.num_targets_of_others > 0;
+  };
   for (const DeviceBatch& batch : batches) {
-    num_targets += batch.num_targets;
-    if (batch.num_targets == 0) continue;
+    if (!counts(batch)) continue;
+    num_targets += batch.num_targets + batch.num_targets_of_others;
     ++num_passes;
     last = &batch;
   }
-  const bool is_parallel = data_parallel != nullptr && last != nullptr;
-  if (is_parallel) {
-    num_targets *= data_parallel->communicator().size();
-    num_passes *= data_parallel->communicator().size();
-    data_parallel->BeginStep();
-  }
+  if (num_targets == 0) return {};
+  if (data_parallel != nullptr) data_parallel->BeginStep();
+  const std::int64_t ranks = data_parallel != nullptr ? data_parallel->communicator().size() : 1;
+  const MeanFactor factor = FactorOfMean(batches, num_targets, ranks, inverse_targets);
   Tensor total;
   for (const DeviceBatch& batch : batches) {
-    if (batch.num_targets == 0) continue;
+    if (!counts(batch)) continue;
     Tensor loss;
     nn::RouterStatistics routers;
-    nn::ForwardContext context;
-    context.auxiliary_weight = 1.0 / static_cast<double>(num_passes);
+    nn::ForwardContext context = batch.context();
+    context.auxiliary_weight = 1.0 / static_cast<double>(ranks * num_passes);
     if (notes_routers) context.routers = &routers;
     {
       const Autocast autocast(autocast_dtype);
-      loss = model.module->Loss(batch.inputs, batch.targets, 1.0 / static_cast<double>(num_targets),
-                                context);
+      loss = model.module->Loss(batch.inputs, batch.targets, factor.on_host, context,
+                                factor.on_device);
     }
-    if (is_parallel && &batch == last) data_parallel->LastBackward();
+    if (data_parallel != nullptr && &batch == last) data_parallel->LastBackward();
     Backward(loss);
     const NoGrad no_grad;
     const Tensor sums =
         notes_routers ? WithRouters(loss, routers, context.auxiliary_weight) : loss.Detach();
     total = total.defined() ? total + sums : sums;
   }
-  if (is_parallel) {
+  if (data_parallel != nullptr) {
     data_parallel->EndStep();
     parallel::Communicator& communicator = data_parallel->communicator();
     parallel::CclGroup group(communicator);

@@ -38,7 +38,8 @@ GraphMode ParseGraphMode(const std::string& text) {
 /// What captured work depends on and may differ from step to step.
 struct StepRunner::Likeness {
   std::vector<bool> has_targets;  ///< of each micro-batch
-  std::int64_t num_targets = 0;   ///< of all together: the divisor of the loss
+  std::int64_t num_targets = 0;   ///< of all together: the divisor of the loss; 0: it varies
+  std::size_t num_samples = 0;    ///< of a micro-batch, if packed
   std::int64_t batch_size = 0;
   std::int64_t sequence_length = 0;
   bool training = false;   ///< the model's mode
@@ -108,14 +109,18 @@ StepResult StepRunner::Run(std::span<const TokenBatch> batches, double learning_
   Likeness likeness;
   likeness.training = model_.module->training();
   likeness.seed = DefaultGenerator().state().seed;
+  std::int64_t num_targets = 0;
   for (const TokenBatch& batch : batches) {
-    likeness.has_targets.push_back(batch.num_targets > 0);
-    likeness.num_targets += batch.num_targets;
+    const std::int64_t targets = batch.num_targets + batch.num_targets_of_others;
+    likeness.has_targets.push_back(options_.targets_vary || targets > 0);
+    num_targets += targets;
+    likeness.num_samples = batch.sample_lengths.size();
     likeness.batch_size = batch.batch_size;
     likeness.sequence_length = batch.sequence_length;
   }
+  if (!options_.targets_vary) likeness.num_targets = num_targets;
   replayed_ = false;
-  if (likeness.num_targets == 0) {
+  if (num_targets == 0) {
     optimizer_.PrepareStep(learning_rate);
     return {.skipped = true};
   }
@@ -141,8 +146,7 @@ void StepRunner::Fill(std::span<const TokenBatch> batches) {
     // The graph reads the buffers that go away.
     state.graph.reset();
     state.captured.reset();
-    state.tokens.emplace(state.device, static_cast<std::int64_t>(batches.size()),
-                         batches.front().batch_size, batches.front().sequence_length);
+    state.tokens.emplace(state.device, batches);
   }
   state.tokens->Fill(batches);
 }
@@ -151,8 +155,9 @@ void StepRunner::Enqueue() {
   const State& state = *state_;
   optimizer_.ZeroGrad();
   Tensor router_sums;
-  const Tensor loss = AccumulateGradients(model_, state.tokens->batches(), options_.autocast,
-                                          options_.data_parallel, &router_sums);
+  const Tensor loss = AccumulateGradients(
+      model_, state.tokens->batches(), options_.autocast, options_.data_parallel, &router_sums,
+      options_.targets_vary ? state.tokens->inverse_targets() : Tensor());
   const auto [norm, factor] = optim::ComputeGradientNorm(parameters_, options_.grad_clip);
   const NoGrad no_grad;
   // A loss that is not finite keeps the step from changing anything, as such a norm does.

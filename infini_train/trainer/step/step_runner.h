@@ -11,7 +11,7 @@
 
 #include "infini_train/core/api.h"
 #include "infini_train/core/dtype.h"
-#include "infini_train/data/data_loader.h"
+#include "infini_train/data/batch_source.h"
 #include "infini_train/models/model.h"
 #include "infini_train/optim/optimizer.h"
 #include "infini_train/parallel/data_parallel.h"
@@ -32,6 +32,9 @@ struct StepOptions {
   std::optional<DataType> autocast;
   double grad_clip = 0.0;  ///< largest norm of the gradient; 0 for no clipping
   GraphMode graph = GraphMode::kAuto;
+  /// Whether steps differ in the number of targets that count: these are alike then all the same.
+  /// Otherwise the number is part of what is captured, which costs a little less.
+  bool targets_vary = false;
   /// Where other ranks train the same model on other data; outlives the runner.
   parallel::DataParallel* data_parallel = nullptr;
 };
@@ -50,11 +53,12 @@ struct INFINI_TRAIN_API StepResult {
 /// Runs optimizer steps: forward and backward of every micro-batch, clipping and the update. The
 /// host waits once, for the loss, the norm and what routers did; all else is enqueued.
 ///
-/// After two steps that are alike, in the number, the size and the targets of their micro-batches,
-/// the next such step is captured into a graph (core/device/graph.h) that it and the later ones
-/// replay, with the same bits as without. A step that differs runs without, and so does one whose
-/// ops are recorded (ops/op_recorder.h). What the model is set to (dropout, recomputation, hooks,
-/// which parameters are trained) is captured too: set it before the first step.
+/// After two steps that are alike, in the number and the size of their micro-batches, those of
+/// their packed samples' lengths and, unless they vary, of their targets, the next such step is
+/// captured into a graph (core/device/graph.h) that it and the later ones replay, with the same
+/// bits as without. A step that differs runs without, and so does one whose ops are recorded
+/// (ops/op_recorder.h). What the model is set to (dropout, recomputation, hooks, which parameters
+/// are trained) is captured too: set it before the first step.
 ///
 /// With data parallelism all ranks run the same steps; loss, norm and what follows from them are
 /// those of all micro-batches together, with the same bits on every rank. Steps are captured where
