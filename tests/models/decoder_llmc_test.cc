@@ -236,7 +236,7 @@ TEST_F(DecoderLlmc, TakesTheMultiplierEitherWay) {
 TEST_F(DecoderLlmc, RoundTripsLlama3) {
   for (const bool tied : {false, true}) {
     for (const double factor : {0.0, 8.0, 32.0}) {
-      for (const std::int64_t width : {32, 7, 20}) {
+      for (const std::int64_t width : {32, 1, 2, 7, 20}) {
         ModelConfig config = LlamaConfig();
         config.transformer.tie_word_embeddings = tied;
         config.transformer.intermediate_size = width;

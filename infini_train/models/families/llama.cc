@@ -39,9 +39,11 @@ std::pair<float, std::int32_t> FindMultiplier(std::int64_t hidden_size, std::int
       return {multiplier, multiple};
     }
   }
-  // A little more than the width, which neither rounding nor cutting off keeps.
-  const auto unscaled = static_cast<double>(std::max<std::int64_t>(2 * (4 * hidden_size) / 3, 1));
-  return {static_cast<float>((static_cast<double>(width) + 0.25) / unscaled), 1};
+  // Three quarters of the width, and the next multiple of the width itself is the width.
+  const std::int64_t unscaled = std::max<std::int64_t>(2 * (4 * hidden_size) / 3, 1);
+  const double wanted = std::max(0.75 * static_cast<double>(width), 1.25);
+  return {static_cast<float>(wanted / static_cast<double>(unscaled)),
+          static_cast<std::int32_t>(width)};
 }
 
 /// Llama 2 and 3, with the rotary scaling of 3.1 and later.
