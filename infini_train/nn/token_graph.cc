@@ -35,16 +35,26 @@ void TokenGraph::Step() {
     cache_.CountReplayed(1);
     return;
   }
-  const Device device = tokens_.device();
-  const bool captures =
-      DeviceGraph::IsSupported(device) && model_.CanDecode(tokens_, {.cache = &cache_});
-  if (captures && steps_ >= kStepsBefore) {
-    graph_.emplace(device, [this] { Run(); });
+  if (steps_++ == kStepsBefore && TryCapture()) {
     graph_->Launch();
   } else {
     Run();
   }
-  ++steps_;
+}
+
+bool TokenGraph::TryCapture() {
+  const Device device = tokens_.device();
+  if (!DeviceGraph::IsSupported(device) || !model_.CanDecode(tokens_, {.cache = &cache_}))
+    return false;
+  const std::int64_t length = cache_.length();
+  try {
+    graph_.emplace(device, [this] { Run(); });
+    return true;
+  } catch (const Error&) {
+    // A device that lacks one of the kernels goes on without: its CPU cannot be captured.
+    cache_.CountReplayed(length - cache_.length());
+    return false;
+  }
 }
 
 }  // namespace infini_train::nn

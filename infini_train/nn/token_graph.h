@@ -12,8 +12,8 @@
 namespace infini_train::nn {
 
 /// Generation after a prompt, a token of each sequence of a batch a step. Where the device has
-/// graphs and the model decodes by the ops of generation, steps are captured after two and replayed
-/// from then on: the host does next to nothing for a token.
+/// graphs and the model decodes by the ops of generation, steps are captured after two, if they can
+/// be, and replayed from then on: the host does next to nothing for a token.
 ///
 ///     model.HiddenStates(prompt, {.cache = &cache});
 ///     TokenGraph steps(model, cache, last_tokens);
@@ -37,6 +37,8 @@ class INFINI_TRAIN_API TokenGraph {
 
  private:
   void Run();
+  /// Whether the next step is captured, from now on.
+  bool TryCapture();
 
   Transformer& model_;
   KeyValueCache& cache_;

@@ -139,44 +139,87 @@ struct Running {
   }
 };
 
-/// A group's work: a head of the projection, normalised, rotated to `position` and rounded as it
-/// would be in memory.
-template <typename S>
-SIMT_DEVICE void PrepareHead(const Shared<ComputeType<S>>& out, const S* x,
-                             const NormParameter<S>& norm, std::int64_t position,
-                             const Arguments<S>& args) {
+/// A head of the projection on its way to shared memory: the elements of a lane of its group, in
+/// pairs that lie half a head apart, all of which are under way before the first is used.
+template <typename S, int kHeadSize>
+struct HeadPart {
   using C = ComputeType<S>;
-  const int size = static_cast<int>(args.head_size);
-  const int pairs = size / 2;
-  const int lane = GroupLane<kGroup>();
-  C rstd = 1;
-  if (args.normalizes) {
-    C sum = 0;
-    for (int i = lane; i < size; i += kGroup) {
-      const C value = ToCompute(Load(x + i));
-      sum += value * value;
+  static constexpr int kPairs = kHeadSize / 2 / kGroup;
+  C low[kPairs];
+  C high[kPairs];
+
+  SIMT_DEVICE static int Pair(int j) { return GroupLane<kGroup>() + j * kGroup; }
+
+  /// Pairs of a head of odd size lack one.
+  SIMT_DEVICE void Read(const S* x, int size) {
+    const int pairs = (size + 1) / 2;
+    SIMT_UNROLL
+    for (int j = 0; j < kPairs; ++j) {
+      const int p = Pair(j);
+      low[j] = p < pairs ? ToCompute(Load(x + p)) : C(0);
+      high[j] = p < pairs && p + pairs < size ? ToCompute(Load(x + p + pairs)) : C(0);
     }
-    rstd = C(1) / Sqrt(ReduceGroup<kGroup>(sum, SumOp{}) / static_cast<C>(size) + args.eps);
   }
-  if (args.cos == nullptr) {
-    for (int i = lane; i < size; i += kGroup)
-      out[i] = ToCompute(Load(x + i));
-    return;
-  }
-  for (int p = lane; p < pairs; p += kGroup) {
-    C low = ToCompute(Load(x + p));
-    C high = ToCompute(Load(x + p + pairs));
+
+  /// Normalised, rotated to `position`, and rounded as it would be in memory.
+  SIMT_DEVICE void Prepare(const NormParameter<S>& norm, std::int64_t position,
+                           const Arguments<S>& args) {
+    if (args.cos == nullptr) return;
+    const int pairs = static_cast<int>(args.head_size) / 2;
+    C cos[kPairs], sin[kPairs];
+    SIMT_UNROLL
+    for (int j = 0; j < kPairs; ++j) {
+      const int p = Pair(j);
+      cos[j] = p < pairs ? Load(args.cos + position * args.cos_row + p) : C(0);
+      sin[j] = p < pairs ? Load(args.sin + position * args.sin_row + p) : C(0);
+    }
     if (args.normalizes) {
-      C w[1];
-      norm.template Read<1>(p, w);
-      low *= rstd * w[0];
-      norm.template Read<1>(p + pairs, w);
-      high *= rstd * w[0];
+      C sum = 0;
+      SIMT_UNROLL
+      for (int j = 0; j < kPairs; ++j)
+        sum += low[j] * low[j] + high[j] * high[j];
+      sum = ReduceGroup<kGroup>(sum, SumOp{});
+      const C rstd = C(1) / Sqrt(sum / static_cast<C>(args.head_size) + args.eps);
+      SIMT_UNROLL
+      for (int j = 0; j < kPairs; ++j) {
+        const int p = Pair(j);
+        if (p >= pairs) continue;
+        C w[1];
+        norm.template Read<1>(p, w);
+        low[j] *= rstd * w[0];
+        norm.template Read<1>(p + pairs, w);
+        high[j] *= rstd * w[0];
+      }
     }
-    const C cos = Load(args.cos + position * args.cos_row + p);
-    const C sin = Load(args.sin + position * args.sin_row + p);
-    out[p] = ToCompute(FromCompute<S>(low * cos - high * sin));
-    out[p + pairs] = ToCompute(FromCompute<S>(low * sin + high * cos));
+    SIMT_UNROLL
+    for (int j = 0; j < kPairs; ++j) {
+      const C first = low[j] * cos[j] - high[j] * sin[j];
+      high[j] = ToCompute(FromCompute<S>(low[j] * sin[j] + high[j] * cos[j]));
+      low[j] = ToCompute(FromCompute<S>(first));
+    }
+  }
+
+  SIMT_DEVICE void Write(const Shared<C>& out, int size) const {
+    const int pairs = (size + 1) / 2;
+    SIMT_UNROLL
+    for (int j = 0; j < kPairs; ++j) {
+      const int p = Pair(j);
+      if (p < pairs) out[p] = low[j];
+      if (p < pairs && p + pairs < size) out[p + pairs] = high[j];
+    }
+  }
+};
+
+/// The lane's part of a position's key or value, zeros at `end` and behind: `row` of the cache, or
+/// what has just come to be position `length`.
+template <typename S, int kHeadSize>
+SIMT_DEVICE void ReadPosition(RowPart<S, kHeadSize>& part, const S* cache, std::int64_t row,
+                              const Shared<ComputeType<S>>& fresh, std::int64_t position,
+                              std::int64_t length, std::int64_t end, const Arguments<S>& args) {
+  if (position == length) {
+    part.Read(fresh, args.head_size);
+  } else {
+    part.Read(cache + row * args.head_size, position < end ? args.head_size : 0, args.vector);
   }
 }
 
@@ -203,6 +246,15 @@ SIMT_KERNEL void CachedAttentionKernel(Arguments<S> args) {
     const std::int64_t first_head = kv_head * args.group() + part * kMaxHeads;
     const int block_heads =
         static_cast<int>(Min<std::int64_t>(args.group() - part * kMaxHeads, kMaxHeads));
+    // A group each for the queries, the new key and the new value.
+    const S* const row = args.qkv + b * (args.heads + 2 * args.kv_heads) * args.head_size;
+    const bool is_query = group < block_heads;
+    const bool is_key = group == kMaxHeads;
+    const bool is_value = group == kMaxHeads + 1;
+    HeadPart<S, kHeadSize> head;
+    if (is_query) head.Read(row + (first_head + group) * args.head_size, size);
+    if (is_key) head.Read(row + (args.heads + kv_head) * args.head_size, size);
+    if (is_value) head.Read(row + (args.heads + args.kv_heads + kv_head) * args.head_size, size);
     const std::int64_t length = args.LengthOf(b);
     const std::int64_t seen = args.FirstSeen(length);
     // The positions of a split, multiples of what a block takes at once.
@@ -213,22 +265,17 @@ SIMT_KERNEL void CachedAttentionKernel(Arguments<S> args) {
     const std::int64_t end = Min<std::int64_t>(begin + share, length + 1);
     const bool is_last = length >= 0 && begin <= length && length < begin + share;
 
-    const S* const row = args.qkv + b * (args.heads + 2 * args.kv_heads) * args.head_size;
     const Shared<C> new_key = heads.Sub(kMaxHeads * kHeadSize, kHeadSize);
     const Shared<C> new_value = heads.Sub((kMaxHeads + 1) * kHeadSize, kHeadSize);
-    if (begin < end && group < block_heads) {
-      PrepareHead<S>(heads.Sub(group * kHeadSize, kHeadSize),
-                     row + (first_head + group) * args.head_size, args.query_norm, length, args);
+    if (begin < end && is_query) {
+      head.Prepare(args.query_norm, length, args);
+      head.Write(heads.Sub(group * kHeadSize, kHeadSize), size);
     }
-    if (is_last && group == kMaxHeads) {
-      PrepareHead<S>(new_key, row + (args.heads + kv_head) * args.head_size, args.key_norm, length,
-                     args);
+    if (is_last && is_key) {
+      head.Prepare(args.key_norm, length, args);
+      head.Write(new_key, size);
     }
-    if (is_last && group == kMaxHeads + 1) {
-      const S* const value = row + (args.heads + args.kv_heads + kv_head) * args.head_size;
-      for (int i = GroupLane<kGroup>(); i < size; i += kGroup)
-        new_value[i] = ToCompute(Load(value + i));
-    }
+    if (is_last && is_value) head.Write(new_value, size);
     SyncBlock();
 
     const std::int64_t cache_row = (b * args.kv_heads + kv_head) * args.capacity;
@@ -247,16 +294,18 @@ SIMT_KERNEL void CachedAttentionKernel(Arguments<S> args) {
                       h < block_heads && begin < end ? size : 0);
     Running<S, kHeadSize> running[kMaxHeads];
     for (std::int64_t s = begin + group * kKeys; s < end; s += kStep) {
+      // Of small heads the values come beside the keys.
+      constexpr bool kTogether = kHeadSize <= 64;
+      const std::int64_t position = cache_row + s;
       Part part_keys[kKeys];
+      Part part_values[kKeys];
       SIMT_UNROLL
-      for (int i = 0; i < kKeys; ++i) {
-        if (s + i == length) {
-          part_keys[i].Read(new_key, size);
-        } else {
-          part_keys[i].Read(args.keys + (cache_row + s + i) * args.head_size,
-                            s + i < end ? size : 0, args.vector);
-        }
-      }
+      for (int i = 0; i < kKeys; ++i)
+        ReadPosition(part_keys[i], args.keys, position + i, new_key, s + i, length, end, args);
+      SIMT_UNROLL
+      for (int i = 0; kTogether && i < kKeys; ++i)
+        ReadPosition(part_values[i], args.values, position + i, new_value, s + i, length, end,
+                     args);
       Vec<C, kKeys> scores[kMaxHeads];
       SIMT_UNROLL
       for (int h = 0; h < kMaxHeads; ++h) {
@@ -274,17 +323,12 @@ SIMT_KERNEL void CachedAttentionKernel(Arguments<S> args) {
           scores[h][i] = s + i < end ? scores[h][i] * args.scale : -kInfinity;
       }
       SIMT_UNROLL
-      for (int i = 0; i < kKeys; ++i) {
-        if (s + i == length) {
-          part_keys[i].Read(new_value, size);
-        } else {
-          part_keys[i].Read(args.values + (cache_row + s + i) * args.head_size,
-                            s + i < end ? size : 0, args.vector);
-        }
-      }
+      for (int i = 0; !kTogether && i < kKeys; ++i)
+        ReadPosition(part_values[i], args.values, position + i, new_value, s + i, length, end,
+                     args);
       SIMT_UNROLL
       for (int h = 0; h < kMaxHeads; ++h)
-        running[h].Add(scores[h], part_keys);
+        running[h].Add(scores[h], part_values);
     }
 
     SIMT_UNROLL
