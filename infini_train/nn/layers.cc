@@ -25,9 +25,15 @@ Tensor Linear::ApplyToQuantized(const Fp8Activation& x) const {
   return Fp8Linear(x, weight_, bias_, fp8_state_);
 }
 
+void Linear::set_lora(std::shared_ptr<LoraAdapters> lora) {
+  lora_ = RegisterModule("lora", std::move(lora));
+}
+
 Tensor Linear::Forward(const Tensor& x, const ForwardContext&) {
-  if (const auto state = active_fp8_state()) return Fp8Linear(x, weight_, bias_, state);
-  return infini_train::Linear(x, weight_, bias_);
+  const auto state = active_fp8_state();
+  const Tensor y =
+      state ? Fp8Linear(x, weight_, bias_, state) : infini_train::Linear(x, weight_, bias_);
+  return lora_ ? lora_->AddTo(y, x) : y;
 }
 
 Embedding::Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim,

@@ -8,6 +8,7 @@
 #include "infini_train/core/api.h"
 #include "infini_train/core/device/device.h"
 #include "infini_train/core/dtype.h"
+#include "infini_train/nn/lora.h"
 #include "infini_train/nn/module.h"
 
 /// Layers with parameters. Constructors allocate without initialising: whoever builds the model
@@ -20,7 +21,8 @@ struct TensorOptions {
   DataType dtype = DataType::kFloat32;
 };
 
-/// x [.., in_features] @ weight [out_features, in_features]ᵀ + bias [out_features].
+/// x [.., in_features] @ weight [out_features, in_features]ᵀ + bias [out_features], plus what its
+/// adapters add, where it has any.
 class INFINI_TRAIN_API Linear : public Module {
  public:
   Linear(std::int64_t in_features, std::int64_t out_features, bool bias,
@@ -35,9 +37,18 @@ class INFINI_TRAIN_API Linear : public Module {
   /// The state, where the layer now computes in FP8; else null.
   std::shared_ptr<Fp8LinearState> active_fp8_state() const;
 
-  /// Whether ApplyToQuantized takes the place of a call: the layer computes in FP8, and no hooks
-  /// watch.
-  bool TakesQuantized() const { return !HasForwardHooks() && active_fp8_state() != nullptr; }
+  /// Gives the layer adapters, as its child "lora". Throws Error when it has some.
+  void set_lora(std::shared_ptr<LoraAdapters> lora);
+  /// Null where there are none.
+  const std::shared_ptr<LoraAdapters>& lora() const { return lora_; }
+
+  /// Whether weight() and bias() are all that there is to the layer, and nobody watches it: then a
+  /// caller may compute it together with its neighbours.
+  bool CanFuse() const { return !HasForwardHooks() && (!lora_ || lora_->merged()); }
+
+  /// Whether ApplyToQuantized takes the place of a call: the layer computes in FP8, and can be
+  /// computed together with its neighbours.
+  bool TakesQuantized() const { return CanFuse() && active_fp8_state() != nullptr; }
   Tensor ApplyToQuantized(const Fp8Activation& x) const;
 
  protected:
@@ -47,6 +58,7 @@ class INFINI_TRAIN_API Linear : public Module {
   Tensor weight_;
   Tensor bias_;
   std::shared_ptr<Fp8LinearState> fp8_state_;
+  std::shared_ptr<LoraAdapters> lora_;
 };
 
 /// Rows of weight [num_embeddings, embedding_dim] for ids [..].

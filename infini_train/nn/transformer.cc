@@ -196,13 +196,13 @@ Tensor Mlp::MultiplyInFp8(const Input& x) const {
 
 Tensor Mlp::Forward(const Tensor& x, const ForwardContext& context) {
   if (IsFp8GeluMlp()) return (*dropout_)(MultiplyInFp8(x), context);
-  const bool watched = c_fc_->HasForwardHooks() || c_proj_->HasForwardHooks();
+  const bool can_fuse = c_fc_->CanFuse() && c_proj_->CanFuse();
   const bool is_fp8 = c_fc_->active_fp8_state() || c_proj_->active_fp8_state();
-  if (activation_ == Activation::kGeluTanh && !watched && !is_fp8) {
+  if (activation_ == Activation::kGeluTanh && can_fuse && !is_fp8) {
     return (*dropout_)(
         GeluMlp(x, c_fc_->weight(), c_fc_->bias(), c_proj_->weight(), c_proj_->bias()), context);
   }
-  if (activation_ == Activation::kSwiGlu && !watched && !is_fp8) {
+  if (activation_ == Activation::kSwiGlu && can_fuse && !is_fp8) {
     return (*dropout_)(
         SwiGluMlp(x, c_fc_->weight(), c_fc_->bias(), c_proj_->weight(), c_proj_->bias()), context);
   }

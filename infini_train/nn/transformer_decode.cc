@@ -14,8 +14,7 @@ namespace {
 
 /// Whether the layer is nothing but its weight, in `dtype`, and bias.
 bool IsPlain(const Linear& linear, DataType dtype) {
-  return !linear.HasForwardHooks() && linear.children().empty() && !linear.active_fp8_state() &&
-         linear.weight().dtype() == dtype;
+  return linear.CanFuse() && !linear.active_fp8_state() && linear.weight().dtype() == dtype;
 }
 
 /// Null unless it is one whose weight the ops take beside data of `dtype`.
