@@ -13,6 +13,7 @@
 #include "infini_train/models/families/config_reader.h"
 #include "infini_train/models/families/model_family.h"
 #include "infini_train/models/families/weights.h"
+#include "infini_train/nn/lora.h"
 
 namespace infini_train::models {
 namespace {
@@ -91,6 +92,15 @@ void CheckSize(const nn::TransformerConfig& config, const checkpoint::Safetensor
   throw Error(fmt::format(
       "{}: expected about {} parameters in {} layers as config.json says, found {} in {} tensors",
       files.path(), config.NumParameters(), config.num_hidden_layers, elements, tensors));
+}
+
+/// Throws Error where weights alone would not be the model.
+void RequireNoAdapters(const Model& model) {
+  for (const auto& [name, module] : model.module->NamedModules()) {
+    const auto* lora = dynamic_cast<const nn::LoraAdapters*>(module);
+    if (lora == nullptr || lora->merged()) continue;
+    throw Error("expected a model without adapters, or with merged ones; adapters are saved apart");
+  }
 }
 
 std::string Describe(const std::optional<nn::RopeScaling>& scaling) {
@@ -195,6 +205,7 @@ Model LoadModel(const fs::path& path, nn::TensorOptions options) {
 }
 
 void SaveModel(const Model& model, const fs::path& folder, const SaveModelOptions& options) {
+  RequireNoAdapters(model);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw Error(fmt::format("{}: {}", folder.string(), error.message()));
@@ -217,6 +228,7 @@ void SaveModel(const Model& model, const fs::path& folder, const SaveModelOption
 }
 
 void SaveLlmcCheckpoint(const Model& model, const fs::path& file, DataType dtype) {
+  RequireNoAdapters(model);
   GetFamily(model.config.family).WriteLlmc(model, file, dtype);
 }
 

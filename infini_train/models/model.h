@@ -69,7 +69,7 @@ struct SaveModelOptions {
 
 /// Writes config.json, generation_config.json and the weights with Hugging Face's names and
 /// layouts, so that Transformers opens the folder. Each file is replaced atomically; the folder is
-/// created.
+/// created. Throws Error for a model with adapters that are not merged (lora.h).
 INFINI_TRAIN_API void SaveModel(const Model& model, const std::filesystem::path& folder,
                                 const SaveModelOptions& options = {});
 

@@ -291,6 +291,27 @@ def model_config():
     yield "empty_file", b""
 
 
+def peft_config():
+    plain = {"peft_type": "LORA", "r": 2, "lora_alpha": 3, "target_modules": ["c_fc", "c_proj"]}
+    yield "plain", json.dumps(plain).encode()
+    for family in ["gpt2", "llama", "qwen3"]:
+        path = TESTS / "golden" / "data" / "peft" / family / "adapter_config.json"
+        yield family, path.read_bytes()
+    for field, values in {
+        "r": [-1, 0, 2**53, 2**64 - 1, 10**30, 1.5, "2"],
+        "lora_alpha": [-1, 0, 1e300, "3"],
+        "target_modules": [[], "", ["c_fc", 1], {"c_fc": 1}, "(", "all-linear"],
+        "bias": ["none", "all", 1],
+        "init_lora_weights": [True, "gaussian", "pissa", 3],
+        "use_dora": [True, False, None],
+    }.items():
+        for index, value in enumerate(values):
+            yield f"{field}_{index}", json.dumps({**plain, field: value}).encode()
+    yield "list", b"[]"
+    yield "deep", b'{"peft_type":' + b"[" * 10000
+    yield "empty_file", b""
+
+
 TARGETS = {
     "json_lines": json_lines,
     "token_shard": token_shard,
@@ -298,6 +319,7 @@ TARGETS = {
     "tokenizer_text": tokenizer_text,
     "safetensors": safetensors,
     "model_config": model_config,
+    "peft_config": peft_config,
 }
 
 

@@ -1,0 +1,216 @@
+#include "infini_train/models/lora/peft_files.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+
+#include "infini_train/checkpoint/json/untrusted_json.h"
+#include "infini_train/core/error.h"
+#include "infini_train/core/file.h"
+#include "infini_train/models/families/config_reader.h"
+
+namespace infini_train::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "base_model.model.";
+
+/// Fields that are read, and those that say nothing about what is computed (megatron_core and
+/// qalora_group_size alone do not). Any other must have the value that means nothing.
+constexpr std::string_view kKnownFields[] = {"auto_mapping",
+                                             "base_model_name_or_path",
+                                             "bias",
+                                             "fan_in_fan_out",
+                                             "inference_mode",
+                                             "init_lora_weights",
+                                             "lora_alpha",
+                                             "lora_dropout",
+                                             "megatron_core",
+                                             "peft_type",
+                                             "peft_version",
+                                             "qalora_group_size",
+                                             "r",
+                                             "revision",
+                                             "runtime_config",
+                                             "target_modules",
+                                             "task_type",
+                                             "use_rslora",
+                                             "ensure_weight_tying"};
+
+bool MeansNothing(const nlohmann::json& value) {
+  return value.is_null() || value == false || value == "" ||
+         (value.is_structured() && value.empty());
+}
+
+/// Initial values that leave the base as it is; the others change it before training.
+bool LeavesBase(const nlohmann::json& initialization) {
+  return initialization.is_null() || initialization.is_boolean() || initialization == "gaussian" ||
+         initialization == "orthogonal";
+}
+
+LoraTargets ReadTargets(const nlohmann::json& value, const std::string& where) {
+  if (value.is_string() && !value.get<std::string>().empty()) return {{}, value.get<std::string>()};
+  LoraTargets targets;
+  bool valid = value.is_array() && !value.empty();
+  for (const nlohmann::json& name : value) {
+    valid = valid && name.is_string() && !name.get<std::string>().empty();
+    if (valid) targets.names.push_back(name.get<std::string>());
+  }
+  if (!valid) {
+    throw Error(fmt::format("{}: target_modules: expected a pattern or a list of names, found {}",
+                            where, checkpoint::Describe(value)));
+  }
+  return targets;
+}
+
+std::string TensorName(const std::string& module, char letter) {
+  return fmt::format("{}{}.lora_{}.weight", kPrefix, module, letter);
+}
+
+}  // namespace
+
+fs::path PeftConfigPath(const fs::path& folder) {
+  return folder / "adapter_config.json";
+}
+
+fs::path PeftWeightsPath(const fs::path& folder) {
+  return folder / "adapter_model.safetensors";
+}
+
+PeftConfig ReadPeftConfig(const fs::path& folder) {
+  const std::string path = PeftConfigPath(folder).string();
+  return ParsePeftConfig(ReadFile(path), path);
+}
+
+PeftConfig ParsePeftConfig(std::string_view text, const std::string& where) {
+  const nlohmann::json json = checkpoint::ParseJson(text, where);
+  const ConfigReader reader(json, where);
+  if (reader.String("peft_type", "") != "LORA") {
+    throw Error(fmt::format("{}: peft_type: expected \"LORA\", found {}", where,
+                            checkpoint::Describe(json.value("peft_type", nlohmann::json()))));
+  }
+  PeftConfig config;
+  LoraOptions& options = config.options;
+  options.rank = reader.Integer({"r"});
+  options.alpha = reader.Real({"lora_alpha"}, 8.0);
+  options.dropout = reader.Real({"lora_dropout"}, 0.0);
+  options.rank_stabilized = reader.Boolean("use_rslora", false);
+  config.base = reader.String("base_model_name_or_path", "");
+  if (options.rank <= 0) {
+    throw Error(fmt::format("{}: r: expected a positive rank, found {}", where, options.rank));
+  }
+  if (!std::isfinite(options.alpha)) {
+    throw Error(fmt::format("{}: lora_alpha: expected a finite number", where));
+  }
+  if (!(options.dropout >= 0.0 && options.dropout < 1.0)) {
+    throw Error(
+        fmt::format("{}: lora_dropout: expected 0 <= p < 1, found {}", where, options.dropout));
+  }
+  if (reader.String("bias", "none") != "none") reader.ThrowUnsupported("bias", "none");
+  if (const auto initial = json.find("init_lora_weights");
+      initial != json.end() && !LeavesBase(*initial)) {
+    reader.ThrowUnsupported("init_lora_weights",
+                            "what leaves the base's weights as they are (true, false, gaussian)");
+  }
+  for (const auto& [name, value] : json.items()) {
+    const bool known =
+        std::find(std::begin(kKnownFields), std::end(kKnownFields), name) != std::end(kKnownFields);
+    if (!known && !MeansNothing(value)) reader.ThrowUnsupported(name, "null, false or nothing");
+  }
+  options.targets = ReadTargets(json.value("target_modules", nlohmann::json()), where);
+  return config;
+}
+
+std::string DumpPeftConfig(const PeftConfig& config, bool transposed) {
+  const LoraOptions& options = config.options;
+  nlohmann::ordered_json json;
+  json["peft_type"] = "LORA";
+  json["task_type"] = "CAUSAL_LM";
+  json["base_model_name_or_path"] = nullptr;
+  if (!config.base.empty()) json["base_model_name_or_path"] = config.base;
+  json["inference_mode"] = true;
+  json["r"] = options.rank;
+  json["lora_alpha"] = options.alpha;
+  // PEFT has a whole number there.
+  if (options.alpha == std::floor(options.alpha) && std::abs(options.alpha) < 1e15) {
+    json["lora_alpha"] = static_cast<std::int64_t>(options.alpha);
+  }
+  json["lora_dropout"] = options.dropout;
+  json["use_rslora"] = options.rank_stabilized;
+  json["use_dora"] = false;
+  json["bias"] = "none";
+  json["fan_in_fan_out"] = transposed;
+  json["init_lora_weights"] = true;
+  json["modules_to_save"] = nullptr;
+  json["target_modules"] = options.targets.names;
+  if (!options.targets.pattern.empty()) json["target_modules"] = options.targets.pattern;
+  return json.dump(2) + "\n";
+}
+
+std::vector<PeftWeights> FindPeftWeights(const checkpoint::SafetensorsFile& file,
+                                         const std::vector<LoraSite>& sites, std::int64_t rank) {
+  std::vector<std::string> missing, misshapen, mistyped, unexpected;
+  std::set<std::string> used;
+  const auto find = [&](const LoraSite& site, char letter, const Dims& expected) -> Tensor {
+    std::string name = TensorName(site.module, letter);
+    if (const std::string other = TensorName(site.module_short, letter);
+        !file.Contains(name) && file.Contains(other)) {
+      name = other;
+    }
+    used.insert(name);
+    if (!file.Contains(name)) {
+      missing.push_back(name);
+    } else if (!(file.shape(name) == expected)) {
+      misshapen.push_back(fmt::format("{} (expected {}, found {})", name, expected.ToString(),
+                                      file.shape(name).ToString()));
+    } else if (!IsFloatingPoint(file.dtype(name))) {
+      mistyped.push_back(
+          fmt::format("{} (expected a floating type, found {})", name, ToString(file.dtype(name))));
+    } else {
+      return file.Load(name);
+    }
+    return {};
+  };
+  std::vector<PeftWeights> result;
+  for (const LoraSite& site : sites) {
+    Tensor a = find(site, 'A', {rank, site.linear->weight().size(1)});
+    result.push_back({std::move(a), find(site, 'B', {site.features, rank})});
+  }
+  for (const std::string& name : file.Names()) {
+    if (!used.contains(name)) unexpected.push_back(name);
+  }
+  std::string message;
+  const auto list = [&](std::string_view title, const std::vector<std::string>& names) {
+    if (!names.empty()) message += fmt::format("; {}: {}", title, fmt::join(names, ", "));
+  };
+  list("missing", missing);
+  list("unexpected", unexpected);
+  list("wrong shape", misshapen);
+  list("wrong type", mistyped);
+  if (!message.empty()) {
+    throw Error(fmt::format("{} does not fit the model and its adapter_config.json{}", file.path(),
+                            message));
+  }
+  return result;
+}
+
+void WritePeftWeights(const fs::path& folder, const std::vector<LoraSite>& sites) {
+  checkpoint::NamedTensors tensors;
+  for (const LoraSite& site : sites) {
+    for (const nn::LoraAdapters::Adapter& adapter : site.linear->lora()->adapters()) {
+      if (adapter.row != site.row) continue;
+      tensors.emplace_back(TensorName(site.module, 'A'), adapter.a.Detach());
+      tensors.emplace_back(TensorName(site.module, 'B'), adapter.b.Detach());
+    }
+  }
+  checkpoint::WriteSafetensors(PeftWeightsPath(folder), tensors);
+}
+
+}  // namespace infini_train::models
