@@ -36,7 +36,6 @@ SIMT_KERNEL void NormForwardKernel(T* sum, T* out, ComputeType<T>* mean, Compute
                                    const T* x, const T* residual, NormParameter<T> weight,
                                    NormParameter<T> bias, ComputeType<T> eps, std::int64_t rows,
                                    std::int64_t hidden) {
-  using C = ComputeType<T>;
   for (std::int64_t row = Team::First(); row < rows; row += Team::Count()) {
     using Row = CachedRow<Team, T, N>;
     const std::int64_t first = row * hidden;
