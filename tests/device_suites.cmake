@@ -11,7 +11,7 @@ function(infini_train_device_test suite name)
   target_include_directories(${objects} PRIVATE "${INFINITRAIN_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}")
   target_link_libraries(${objects} PRIVATE infini_train_compile_options InfiniTrain::InfiniTrain
                                            GTest::gmock ${ARG_LIBRARIES})
-  target_compile_options(${objects} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${objects} PRIVATE ${test_compile_options})
   infini_train_test(${name} SOURCES $<TARGET_OBJECTS:${objects}>
                     LIBRARIES infini_train_test_common ${ARG_LIBRARIES})
 

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tests/common/errors.h"
+
 namespace infini_train::testing {
 
 /// Runs `body` in a child process, for what a process can do only once (registering a provider).
@@ -26,10 +28,5 @@ void InChildProcess(Body&& body) {
   EXPECT_TRUE(WIFEXITED(status)) << "the child process was killed by signal " << WTERMSIG(status);
   EXPECT_EQ(WEXITSTATUS(status), EXIT_SUCCESS) << "see the failures above";
 }
-
-/// Expects an infini_train::Error whose message contains `part`.
-#define EXPECT_ERROR(statement, part)     \
-  EXPECT_THAT([&] { (void)(statement); }, \
-              ::testing::ThrowsMessage<::infini_train::Error>(::testing::HasSubstr(part)))
 
 }  // namespace infini_train::testing

@@ -16,7 +16,7 @@
 namespace infini_train {
 namespace {
 
-using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using testing::InChildProcess;
 
 Tensor Iota(const Dims& shape) {
@@ -37,7 +37,7 @@ TEST(Tensor, KnowsWhatItIs) {
   EXPECT_EQ(tensor.size(-1), 3);
   EXPECT_TRUE(tensor.IsContiguous());
   EXPECT_ERROR(tensor.size(2), "dimension 2");
-  EXPECT_THAT(tensor.ToVector<std::int32_t>(), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(tensor.ToVector<std::int32_t>(), ElementsAreArray({0, 1, 2, 3, 4, 5}));
   EXPECT_ERROR(tensor.ToVector<float>(), "expected a tensor of float32, got int32");
   EXPECT_ERROR(tensor.data<std::int64_t>(), "int64");
 }
@@ -79,14 +79,14 @@ TEST(Tensor, ViewsShareMemory) {
   const Tensor transposed = tensor.AsStrided({3, 2}, {1, 3}, 0);
   EXPECT_TRUE(transposed.SharesStorageWith(tensor));
   EXPECT_FALSE(transposed.IsContiguous());
-  EXPECT_THAT(transposed.ToVector<std::int32_t>(), ElementsAre(0, 3, 1, 4, 2, 5));
+  EXPECT_THAT(transposed.ToVector<std::int32_t>(), ElementsAreArray({0, 3, 1, 4, 2, 5}));
   tensor.data<std::int32_t>()[1] = 9;
-  EXPECT_THAT(transposed.ToVector<std::int32_t>(), ElementsAre(0, 3, 9, 4, 2, 5));
-  EXPECT_THAT(tensor.AsStrided({2}, {1}, 4).ToVector<std::int32_t>(), ElementsAre(4, 5));
-  EXPECT_THAT(tensor.AsStrided({3}, {-2}, 5).ToVector<std::int32_t>(), ElementsAre(5, 3, 9));
+  EXPECT_THAT(transposed.ToVector<std::int32_t>(), ElementsAreArray({0, 3, 9, 4, 2, 5}));
+  EXPECT_THAT(tensor.AsStrided({2}, {1}, 4).ToVector<std::int32_t>(), ElementsAreArray({4, 5}));
+  EXPECT_THAT(tensor.AsStrided({3}, {-2}, 5).ToVector<std::int32_t>(), ElementsAreArray({5, 3, 9}));
   EXPECT_THAT(tensor.AsStrided({2, 2}, {0, 1}, 3).ToVector<std::int32_t>(),
-              ElementsAre(3, 4, 3, 4));
-  EXPECT_THAT(tensor.AsStrided({}, {}, 2).ToVector<std::int32_t>(), ElementsAre(2));
+              ElementsAreArray({3, 4, 3, 4}));
+  EXPECT_THAT(tensor.AsStrided({}, {}, 2).ToVector<std::int32_t>(), ElementsAreArray({2}));
   EXPECT_ERROR(transposed.CopyFromHost(nullptr, 24), "contiguous");
 }
 
@@ -118,7 +118,7 @@ TEST(Tensor, HoldsForeignMemoryUntilTheLastViewIsGone) {
       std::make_shared<Storage>(Device(), buffer.data(), sizeof(float) * 4, [&] { ++released; });
   Tensor view = Tensor::FromStorage(std::move(storage), DataType::kFloat32, {2}, {2}, 1)
                     .AsStrided({1}, {1}, 3);
-  EXPECT_THAT(view.ToVector<float>(), ElementsAre(4));
+  EXPECT_THAT(view.ToVector<float>(), ElementsAreArray({4}));
   EXPECT_EQ(released, 0);
   view = Tensor();
   EXPECT_EQ(released, 1);
@@ -167,8 +167,9 @@ TEST(Tensor, CopiesFromAndToADevice) {
     EXPECT_EQ(testing::MockRuntime::copies, 1);
     EXPECT_EQ(tensor.ToVector<std::int32_t>(), values);
     EXPECT_THAT(tensor.AsStrided({2, 2}, {1, 3}, 1).ToVector<std::int32_t>(),
-                ElementsAre(1, 4, 2, 5));
-    EXPECT_THAT(tensor.AsStrided({3}, {-2}, 5).ToVector<std::int32_t>(), ElementsAre(5, 3, 1));
+                ElementsAreArray({1, 4, 2, 5}));
+    EXPECT_THAT(tensor.AsStrided({3}, {-2}, 5).ToVector<std::int32_t>(),
+                ElementsAreArray({5, 3, 1}));
     EXPECT_EQ(tensor.AsStrided({}, {}, 4).Item(), 4);
     EXPECT_EQ(testing::MockRuntime::current_device, 0);
   });

@@ -21,7 +21,7 @@
 namespace infini_train {
 namespace {
 
-using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using testing::InChildProcess;
 using testing::MockRuntime;
@@ -58,7 +58,7 @@ TEST(Fallback, RunsTheKernelOfTheCpuAndCountsIt) {
     EXPECT_EQ(FallbackCount(OpId::kAdd), 0u);
     Call<op::Add>(out, a, b);
     Call<op::Add>(out, out, b);
-    EXPECT_THAT(Values(out), ElementsAre(21, 42, 63));
+    EXPECT_THAT(Values(out), ElementsAreArray({21, 42, 63}));
     EXPECT_EQ(FallbackCount(OpId::kAdd), 2u);
     EXPECT_EQ(FallbackCount(OpId::kSub), 0u);
     EXPECT_EQ(out.version(), version + 2);
@@ -118,7 +118,7 @@ TEST(Fallback, IsSilentOrForbiddenByTheEnvironment) {
     ::testing::internal::CaptureStderr();
     Call<op::Neg>(out, x);
     EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
-    EXPECT_THAT(Values(out), ElementsAre(-1, -2));
+    EXPECT_THAT(Values(out), ElementsAreArray({-1, -2}));
   });
   WithoutKernels([] {
     ::setenv("INFINI_TRAIN_FALLBACK", "error", 1);
@@ -127,10 +127,10 @@ TEST(Fallback, IsSilentOrForbiddenByTheEnvironment) {
     EXPECT_ERROR(Call<op::Neg>(out, x), "op Neg has no kernel for mock");
     EXPECT_ERROR(Call<op::Neg>(out, x), "INFINI_TRAIN_FALLBACK=error");
     EXPECT_EQ(FallbackCount(OpId::kNeg), 0u);
-    EXPECT_THAT(Values(out), ElementsAre(5, 6));
+    EXPECT_THAT(Values(out), ElementsAreArray({5, 6}));
     SetFallbackMode(FallbackMode::kSilent);
     Call<op::Neg>(out, x);
-    EXPECT_THAT(Values(out), ElementsAre(-1, -2));
+    EXPECT_THAT(Values(out), ElementsAreArray({-1, -2}));
   });
   WithoutKernels([] {
     ::setenv("INFINI_TRAIN_FALLBACK", "loud", 1);
@@ -150,7 +150,7 @@ TEST(Fallback, IsRefusedInsideAGraphCapture) {
     EXPECT_ERROR(Call<op::Softmax>(out, x), "captured on mock:1");
     MockRuntime::capturing = false;
     EXPECT_EQ(FallbackCount(OpId::kSoftmax), 0u);
-    EXPECT_THAT(Values(out), ElementsAre(5, 6));
+    EXPECT_THAT(Values(out), ElementsAreArray({5, 6}));
   });
 }
 
@@ -174,22 +174,22 @@ TEST(Fallback, KeepsHowArgumentsOverlap) {
     const Tensor factor = OnMock({10}, {});
     std::vector<Tensor> slices = {base.AsStrided({2}, {1}, 1), base.AsStrided({2}, {1}, 5)};
     Call<op::ScaleAll>(MutableTensorList(slices), factor);
-    EXPECT_THAT(Values(base), ElementsAre(1, 20, 30, 4, 5, 60, 70, 8));
+    EXPECT_THAT(Values(base), ElementsAreArray({1, 20, 30, 4, 5, 60, 70, 8}));
 
     // Interleaved: the columns of one matrix, one read and one written.
     const Tensor matrix = OnMock({1, 2, 3, 4, 5, 6}, {3, 2});
     Tensor left = matrix.AsStrided({3}, {2}, 0);
     const Tensor right = matrix.AsStrided({3}, {2}, 1);
     Call<op::Add>(left, left, right);
-    EXPECT_THAT(Values(matrix), ElementsAre(3, 2, 7, 4, 11, 6));
+    EXPECT_THAT(Values(matrix), ElementsAreArray({3, 2, 7, 4, 11, 6}));
 
     // The same tensor is output and both inputs; the list holds one tensor twice.
     Tensor x = OnMock({1, 2, 3}, {3});
     Call<op::Mul>(x, x, x);
-    EXPECT_THAT(Values(x), ElementsAre(1, 4, 9));
+    EXPECT_THAT(Values(x), ElementsAreArray({1, 4, 9}));
     std::vector<Tensor> twice = {x, x};
     Call<op::ScaleAll>(MutableTensorList(twice), factor);
-    EXPECT_THAT(Values(x), ElementsAre(100, 400, 900));
+    EXPECT_THAT(Values(x), ElementsAreArray({100, 400, 900}));
   });
 }
 
@@ -198,7 +198,7 @@ TEST(Fallback, TakesExpandedReversedUndefinedAndEmptyArguments) {
     const Tensor row = OnMock({1, 2, 3}, {3});
     Tensor out = OnMock({0, 0, 0, 0, 0, 0}, {2, 3});
     Call<op::Add>(out, row.AsStrided({2, 3}, {0, 1}, 0), row.AsStrided({2, 3}, {0, -1}, 2));
-    EXPECT_THAT(Values(out), ElementsAre(4, 4, 4, 4, 4, 4));
+    EXPECT_THAT(Values(out), ElementsAreArray({4, 4, 4, 4, 4, 4}));
 
     Tensor product = Tensor::Empty({1, 1}, DataType::kFloat32, kMock);
     Call<op::Gemm>(product, row.AsStrided({1, 3}, {3, 1}, 0), row.AsStrided({3, 1}, {1, 3}, 0),
@@ -218,7 +218,7 @@ TEST(Fallback, LeavesMemoryBesideTheWrittenArgumentsAlone) {
     const Tensor base = OnMock({1, 2, 3, 4, 5, 6, 7, 8}, {8});
     Tensor out = base.AsStrided({2}, {2}, 3);
     Call<op::Fill>(out, 0);
-    EXPECT_THAT(Values(base), ElementsAre(1, 2, 3, 0, 5, 0, 7, 8));
+    EXPECT_THAT(Values(base), ElementsAreArray({1, 2, 3, 0, 5, 0, 7, 8}));
   });
 }
 
@@ -230,7 +230,7 @@ TEST(Fallback, PassesErrorsOnAndWritesNothingThen) {
     ids.CopyFromHost(&beyond, sizeof(beyond));
     Tensor out = OnMock({5, 6}, {1, 2});
     EXPECT_ERROR(Call<op::Embedding>(out, weight, ids), "2");
-    EXPECT_THAT(Values(out), ElementsAre(5, 6));
+    EXPECT_THAT(Values(out), ElementsAreArray({5, 6}));
   });
 }
 
@@ -259,7 +259,7 @@ TEST(Fallback, ServesAKernelForWhatItDoesNotTake) {
     detail::KernelRegistrar<op::Neg, &Float32Neg>(DeviceType::kPrivateUse1, "neg.cc", 1);
     Tensor floats = OnMock({1, 2}, {2});
     Call<op::Neg>(floats, floats);
-    EXPECT_THAT(Values(floats), ElementsAre(42, 42));
+    EXPECT_THAT(Values(floats), ElementsAreArray({42, 42}));
     EXPECT_EQ(FallbackCount(OpId::kNeg), 0u);
 
     const Tensor integers = Tensor::Empty({2}, DataType::kInt64, kMock);
@@ -270,7 +270,7 @@ TEST(Fallback, ServesAKernelForWhatItDoesNotTake) {
     Call<op::Neg>(out, integers);
     EXPECT_THAT(::testing::internal::GetCapturedStderr(),
                 HasSubstr("the kernel of op Neg for mock does not take these arguments"));
-    EXPECT_THAT(out.ToVector<std::int64_t>(), ElementsAre(-3, 4));
+    EXPECT_THAT(out.ToVector<std::int64_t>(), ElementsAreArray({-3, 4}));
     EXPECT_EQ(FallbackCount(OpId::kNeg), 1u);
   });
 }

@@ -20,12 +20,6 @@
 namespace infini_train::test {
 namespace {
 
-using ::infini_train::testing::MessageOf;
-using ::testing::HasSubstr;
-
-#define EXPECT_ERROR(statement, matcher) \
-  EXPECT_THAT(MessageOf([&] { static_cast<void>(statement); }), matcher)
-
 constexpr std::int64_t kBytes = std::int64_t{3} << 20;
 
 class RuntimeGraphsTest : public RuntimeTest {
@@ -66,8 +60,7 @@ INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE(RuntimeGraphSupportTest);
 TEST_P(RuntimeGraphSupportTest, WithoutItWorkIsRefused) {
   if (DeviceGraph::IsSupported(device())) GTEST_SKIP() << "the device has graphs";
   bool called = false;
-  EXPECT_ERROR(DeviceGraph(device(), [&] { called = true; }),
-               HasSubstr("this kind of device has no graphs"));
+  EXPECT_ERROR(DeviceGraph(device(), [&] { called = true; }), "this kind of device has no graphs");
   EXPECT_FALSE(called);
 }
 
@@ -302,26 +295,23 @@ TEST_P(RuntimeGraphsTest, AFailureLeavesEverythingUsable) {
     Fill(out, 1);
   };
   EXPECT_ERROR(capture([] { throw std::runtime_error("a reason"); }),
-               HasSubstr("work of " + device().ToString() +
-                         " could not be captured into a graph: a reason"));
+               "work of " + device().ToString() + " could not be captured into a graph: a reason");
   expect_usable();
-  EXPECT_ERROR(capture([&] { out.ToVector<std::uint8_t>(); }), HasSubstr(" failed: "));
+  EXPECT_ERROR(capture([&] { out.ToVector<std::uint8_t>(); }), " failed: ");
   expect_usable();
-  EXPECT_ERROR(capture([&] { out.CopyFromHost(Bytes(kBytes).data(), kBytes); }),
-               HasSubstr(" failed: "));
+  EXPECT_ERROR(capture([&] { out.CopyFromHost(Bytes(kBytes).data(), kBytes); }), " failed: ");
   expect_usable();
-  EXPECT_ERROR(capture([&] { capture([] {}); }), HasSubstr("is capturing already"));
+  EXPECT_ERROR(capture([&] { capture([] {}); }), "is capturing already");
   expect_usable();
   {
     DeviceGraph other(device(), [&] { Fill(out, 1); });
-    EXPECT_ERROR(capture([&] { other.Launch(); }), HasSubstr("cannot be launched while"));
+    EXPECT_ERROR(capture([&] { other.Launch(); }), "cannot be launched while");
   }
   expect_usable();
-  EXPECT_ERROR(capture([&] { ManualSeed(random.seed + 1); }), HasSubstr("changes the seed"));
+  EXPECT_ERROR(capture([&] { ManualSeed(random.seed + 1); }), "changes the seed");
   expect_usable();
   const std::size_t total = impl().Properties(device().index()).total_memory;
-  EXPECT_ERROR(capture([&] { Empty(static_cast<std::int64_t>(2 * total)); }),
-               HasSubstr("out of memory"));
+  EXPECT_ERROR(capture([&] { Empty(static_cast<std::int64_t>(2 * total)); }), "out of memory");
   expect_usable();
 }
 
@@ -330,7 +320,7 @@ TEST_P(RuntimeGraphsTest, AnotherSeedIsRefused) {
   const Tensor x = Filled(1);
   DeviceGraph graph(device(), [&] { Fill(x, 2); });
   ManualSeed(before.seed + 1);
-  EXPECT_ERROR(graph.Launch(), HasSubstr("capture it again"));
+  EXPECT_ERROR(graph.Launch(), "capture it again");
   DefaultGenerator().set_state(before);
   graph.Launch();
   EXPECT_TRUE(Holds(x, 2));

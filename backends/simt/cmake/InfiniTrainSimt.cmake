@@ -39,7 +39,8 @@ endfunction()
 #
 # Makes the target infini_train_simt_emulator, once: what links it runs kernels on the CPU. Where they
 # are compiled, `#include "simt_platform.h"` is backends/simt/emulator/platform.h. Needs the target
-# InfiniRT::infinirt with the CPU backend.
+# InfiniRT::infinirt with the CPU backend. What links it links the framework, or the objects of its rooms
+# core and ops, too.
 function(infinitrain_add_simt_emulator)
   if(TARGET infini_train_simt_emulator)
     return()
@@ -54,8 +55,11 @@ function(infinitrain_add_simt_emulator)
   set_target_properties(infini_train_simt_emulator PROPERTIES
     POSITION_INDEPENDENT_CODE ON OPTIMIZE_DEPENDENCIES ON CXX_EXTENSIONS OFF
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_compile_features(infini_train_simt_emulator PUBLIC cxx_std_20)
+  target_include_directories(infini_train_simt_emulator
+    PUBLIC $<TARGET_PROPERTY:InfiniTrain::InfiniTrain,INTERFACE_INCLUDE_DIRECTORIES>)
   target_link_libraries(infini_train_simt_emulator
-    PUBLIC InfiniTrain::InfiniTrain InfiniTrain::BackendHeaders
+    PUBLIC InfiniTrain::BackendHeaders
     PRIVATE InfiniRT::infinirt Boost::context fmt::fmt Threads::Threads)
   if(TARGET infini_train_compile_options)
     target_link_libraries(infini_train_simt_emulator PRIVATE infini_train_compile_options)

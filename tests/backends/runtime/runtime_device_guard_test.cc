@@ -19,6 +19,7 @@
 #include "infini_train/core/device/private_use1.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/tensor.h"
+#include "tests/common/errors.h"
 
 namespace infini_train {
 namespace {
@@ -64,9 +65,6 @@ class RuntimeDeviceGuardTest : public ::testing::Test {
   static DeviceGuardImpl& guard() { return GetDeviceGuardImpl(DeviceType::kPrivateUse1); }
 };
 
-#define EXPECT_ERROR(statement, ...)      \
-  EXPECT_THAT([&] { (void)(statement); }, \
-              ::testing::ThrowsMessage<Error>(::testing::AllOf(__VA_ARGS__)))
 using ::testing::HasSubstr;
 
 TEST_F(RuntimeDeviceGuardTest, CountsAndSwitchesDevices) {
@@ -230,7 +228,7 @@ TEST_F(RuntimeDeviceGuardTest, WorkOnOneDeviceSetsNoOtherUp) {
     read_on(1);
     EXPECT_TRUE(CpuThatSetsUp::in_use[1]);
     EXPECT_FALSE(CpuThatSetsUp::in_use[0]) << "it was current before, and is not used";
-    EXPECT_ERROR(impl.SetDevice(2), HasSubstr("SetDevice failed"));
+    EXPECT_ERROR(impl.SetDevice(2), "SetDevice failed");
     EXPECT_EQ(impl.CurrentDevice(), 0);
     // It is current when something is done on it.
     const std::size_t free = impl.Properties(0).free_memory;
@@ -341,36 +339,38 @@ TEST_F(RuntimeDeviceGuardTest, CapturedWorkRunsAtLaunches) {
 TEST_F(RuntimeDeviceGuardTest, ABrokenCaptureIsOverAndThrows) {
   const StreamHandle stream = guard().CreateStream(0);
   guard().BeginCapture(stream);
-  EXPECT_ERROR(guard().SynchronizeStream(stream), HasSubstr("kErrorStreamCaptureUnsupported"));
-  EXPECT_ERROR(guard().EndCapture(stream), HasSubstr("StreamEndCapture failed: "));
+  EXPECT_ERROR(guard().SynchronizeStream(stream), "kErrorStreamCaptureUnsupported");
+  EXPECT_ERROR(guard().EndCapture(stream), "StreamEndCapture failed: ");
   EXPECT_FALSE(guard().IsCapturing(stream));
   EXPECT_EQ(Cpu::PeekAtLastError(), rt::kSuccess);
   guard().BeginCapture(stream);
-  EXPECT_ERROR(guard().BeginCapture(stream), HasSubstr("StreamBeginCapture failed: "));
+  EXPECT_ERROR(guard().BeginCapture(stream), "StreamBeginCapture failed: ");
   guard().DestroyGraph(guard().EndCapture(stream));
-  EXPECT_ERROR(guard().BeginCapture(nullptr), HasSubstr("StreamBeginCapture failed: "));
+  EXPECT_ERROR(guard().BeginCapture(nullptr), "StreamBeginCapture failed: ");
   guard().DestroyStream(stream);
 }
 
 TEST_F(RuntimeDeviceGuardTest, ARuntimeWithoutGraphsSaysSo) {
   RuntimeDeviceGuard<CpuWithoutPeers> without;
   EXPECT_FALSE(without.CanCapture());
-  EXPECT_ERROR(without.BeginCapture(nullptr), HasSubstr("cannot capture"));
-  EXPECT_ERROR(without.EndCapture(nullptr), HasSubstr("cannot capture"));
-  EXPECT_ERROR(without.LaunchGraph(nullptr, nullptr), HasSubstr("cannot capture"));
+  EXPECT_ERROR(without.BeginCapture(nullptr), "cannot capture");
+  EXPECT_ERROR(without.EndCapture(nullptr), "cannot capture");
+  EXPECT_ERROR(without.LaunchGraph(nullptr, nullptr), "cannot capture");
   without.DestroyGraph(nullptr);
 }
 
 TEST_F(RuntimeDeviceGuardTest, ErrorsNameTheCallTheCodeAndItsMeaning) {
-  EXPECT_ERROR(guard().SetDevice(2), HasSubstr("SetDevice failed: kErrorInvalidDevice (101), "),
-               HasSubstr(rt::GetErrorString(rt::kErrorInvalidDevice)));
+  EXPECT_THAT(testing::MessageOf([&] { guard().SetDevice(2); }),
+              AllOf(HasSubstr("SetDevice failed: kErrorInvalidDevice (101), "),
+                    HasSubstr(rt::GetErrorString(rt::kErrorInvalidDevice))));
   char host[8];
   void* device = guard().Allocate(sizeof(host));
   EXPECT_ERROR(guard().CopyAsync(host, device, sizeof(host) + 1, CopyKind::kDeviceToHost, nullptr),
-               HasSubstr("MemcpyAsync failed: kErrorInvalidValue (1), "));
+               "MemcpyAsync failed: kErrorInvalidValue (1), ");
   guard().Free(device);
   RuntimeDeviceGuard<CpuWithoutPeers> explaining;
-  EXPECT_ERROR(explaining.SetDevice(2), ::testing::EndsWith(": there are two"));
+  EXPECT_THAT(testing::MessageOf([&] { explaining.SetDevice(2); }),
+              ::testing::EndsWith(": there are two"));
 }
 
 TEST_F(RuntimeDeviceGuardTest, AFailureIsNotBlamedOnALaterCall) {
@@ -388,7 +388,7 @@ TEST_F(RuntimeDeviceGuardTest, OutOfMemoryIsNull) {
   EXPECT_EQ(Cpu::PeekAtLastError(), rt::kSuccess);
   EXPECT_ERROR(Tensor::Empty({static_cast<std::int64_t>(too_much)}, DataType::kUInt8,
                              DeviceType::kPrivateUse1),
-               HasSubstr("rt:0"));
+               "rt:0");
 }
 
 TEST_F(RuntimeDeviceGuardTest, MapsMemoryWhereTheRuntimeDoes) {
@@ -402,8 +402,7 @@ TEST_F(RuntimeDeviceGuardTest, MapsMemoryWhereTheRuntimeDoes) {
   const std::size_t free_memory = guard().Properties(0).free_memory;
   ASSERT_TRUE(guard().MapMemory(range + piece, piece));
   EXPECT_EQ(guard().Properties(0).free_memory, free_memory - piece);
-  EXPECT_ERROR(guard().MapMemory(range + piece, piece),
-               HasSubstr("MemMap failed: kErrorInvalidValue (1), "));
+  EXPECT_ERROR(guard().MapMemory(range + piece, piece), "MemMap failed: kErrorInvalidValue (1), ");
   guard().UnmapMemory(range + piece, piece);
   guard().UnmapMemory(range + piece, piece);
   guard().ReleaseAddresses(range, pieces * piece);
