@@ -1,12 +1,13 @@
 # The test suites that every device must pass, built for a provider. Without BUILD_TEST nothing is.
 
-# infini_train_add_privateuse1_test_suites(<provider> TARGET <target> [SUITES <suite>...])
+# infini_train_add_privateuse1_test_suites(<provider> TARGET <target> [SUITES <suite>...]
+#                                          [ENVIRONMENT <NAME=value>...])
 #
 # Builds test_<suite>_<provider> from the shared suites and <target>, the provider's whole archive
 # (InfiniTrain::Backend::<NAME>Executable). CTest runs each GoogleTest suite of them as
 # <provider>.<suite>.<GoogleTest suite>, labelled <provider>, accelerator and hardware; the target
-# tests_<provider> builds them all. SUITES leaves the others out. The calling folder may precede tests/:
-# the programs are made there.
+# tests_<provider> builds them all. SUITES leaves the others out, ENVIRONMENT is what they run in. The
+# calling folder may precede tests/: the programs are made there.
 function(infini_train_add_privateuse1_test_suites provider)
   infini_train_record_device_suites(${provider} PRIVATEUSE1 ${ARGN})
 endfunction()
@@ -17,7 +18,7 @@ function(infini_train_add_cuda_test_suites provider)
 endfunction()
 
 function(infini_train_record_device_suites provider kind)
-  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TARGET" "SUITES")
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "TARGET" "SUITES;ENVIRONMENT")
   if(NOT ARG_TARGET OR ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "  expected the test suites of provider '${provider}' with TARGET <target>, got ${ARGN}")
   endif()
@@ -25,6 +26,7 @@ function(infini_train_record_device_suites provider kind)
   set_property(GLOBAL PROPERTY INFINITRAIN_TESTED_${provider}_KIND "${kind}")
   set_property(GLOBAL PROPERTY INFINITRAIN_TESTED_${provider}_TARGET "${ARG_TARGET}")
   set_property(GLOBAL PROPERTY INFINITRAIN_TESTED_${provider}_SUITES "${ARG_SUITES}")
+  set_property(GLOBAL PROPERTY INFINITRAIN_TESTED_${provider}_ENVIRONMENT "${ARG_ENVIRONMENT}")
 endfunction()
 
 # infini_train_add_test_variant(<provider> <variant> ENVIRONMENT <NAME=value>... [SUITES <suite>...])
