@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,12 @@ namespace infini_train::nn {
 class KeyValueCache;
 class RouterStatistics;
 
+/// New tokens of a sequence and the keys and values of its earlier positions.
+struct CachedSequence {
+  KeyValueCache* cache = nullptr;
+  std::int64_t tokens = 0;
+};
+
 /// What all modules of one forward pass share.
 struct ForwardContext {
   /// Keys and values of earlier positions, for generation; null in training.
@@ -26,6 +33,9 @@ struct ForwardContext {
   std::int64_t position_offset = 0;
   /// Where defined, what the input [1, T] holds; without a cache and an offset.
   PackedSamples samples = {};
+  /// Where not empty, what the input [1, T] holds instead: tokens that go on with sequences of
+  /// different lengths, each by its own cache.
+  std::span<const CachedSequence> sequences = {};
   /// Cosines and sines [T, D/2] of the angles that queries and keys are rotated by; undefined: they
   /// are not. A Transformer sets them for its blocks.
   Tensor rotary_cos = {};

@@ -136,7 +136,9 @@ Tensor CausalSelfAttention::AttendByHeads(const Tensor& qkv, const ForwardContex
   }
   if (context.cache != nullptr) std::tie(k, v) = context.cache->Append(layer_index_, k, v);
   const Tensor out =
-      ScaledDotProductAttention(q, k, v, Params(), context.samples.cumulative_lengths);
+      context.sequences.empty()
+          ? ScaledDotProductAttention(q, k, v, Params(), context.samples.cumulative_lengths)
+          : AttendToSequences(q, k, v, context);
   return Reshape(Transpose(out, 1, 2), {qkv.size(0), qkv.size(1), num_heads * config_.head_dim});
 }
 
@@ -153,7 +155,8 @@ Tensor CausalSelfAttention::Attend(const Tensor& qkv, const ForwardContext& cont
   Tensor out;
   const bool rotates = context.rotary_cos.defined();
   const bool watched = q_norm_ && (q_norm_->HasForwardHooks() || k_norm_->HasForwardHooks());
-  if (context.cache != nullptr || watched || (q_norm_ && !rotates)) {
+  const bool cached = context.cache != nullptr || !context.sequences.empty();
+  if (cached || watched || (q_norm_ && !rotates)) {
     out = AttendByHeads(qkv, context);
   } else if (rotates) {
     RotaryHeads rotary{.cos = context.rotary_cos, .sin = context.rotary_sin};
@@ -476,7 +479,7 @@ void Transformer::CheckPositions(const Tensor& ids, const ForwardContext& contex
     }
   }
   const std::int64_t positions =
-      samples.defined() ? samples.max_length : context.position_offset + ids.size(1);
+      samples.positions.defined() ? samples.max_length : context.position_offset + ids.size(1);
   if (positions > config_.max_position_embeddings) {
     throw Error(fmt::format("expected at most {} positions (max_position_embeddings), got {}",
                             config_.max_position_embeddings, positions));
@@ -484,13 +487,14 @@ void Transformer::CheckPositions(const Tensor& ids, const ForwardContext& contex
 }
 
 Tensor Transformer::LearnedPositions(std::int64_t tokens, const ForwardContext& context) {
-  if (context.samples.defined()) return (*wpe_)(context.samples.positions, context);
+  if (context.samples.positions.defined()) return (*wpe_)(context.samples.positions, context);
   return Slice(wpe_->weight(), 0, context.position_offset, context.position_offset + tokens);
 }
 
 Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& context) {
   ForwardContext pass = context;
   if (pass.cache != nullptr) pass.position_offset = pass.cache->length();
+  if (!pass.sequences.empty()) pass.samples = PositionsOfSequences(ids, pass);
   CheckPositions(ids, pass);
   PrepareFp8();
   if (CanDecode(ids, pass)) return Unsqueeze((*ln_f_)(Decode(ids, pass), pass), 1);
@@ -498,8 +502,11 @@ Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& contex
   if (rotary_) {
     // What a captured graph may come to need: it cannot grow the table.
     if (pass.cache != nullptr) rotary_->Reserve(pass.cache->capacity());
-    std::tie(pass.rotary_cos, pass.rotary_sin) = pass.samples.defined()
-                                                     ? rotary_->Rows(pass.samples.positions, tokens)
+    const PackedSamples& samples = pass.samples;
+    // Later batches of packed samples may have a longer one.
+    const std::int64_t limit = samples.defined() ? tokens : samples.max_length;
+    std::tie(pass.rotary_cos, pass.rotary_sin) = samples.positions.defined()
+                                                     ? rotary_->Rows(samples.positions, limit)
                                                      : rotary_->Rows(pass.position_offset, tokens);
   }
   if (pass.routers != nullptr) pass.token_mask = pass.routers->CountTokens(ids, pass);
@@ -507,6 +514,8 @@ Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& contex
   if (wpe_) x = x + To(LearnedPositions(tokens, pass), x.dtype());
   const ResidualStream stream = RunBlocks((*drop_)(x, pass), pass);
   if (pass.cache != nullptr) pass.cache->Advance(tokens);
+  for (const CachedSequence& sequence : pass.sequences)
+    sequence.cache->Advance(sequence.tokens);
   return ln_f_->AddThenNormalize(stream.x, stream.branch, pass).second;
 }
 

@@ -48,6 +48,9 @@ class INFINI_TRAIN_API CausalSelfAttention : public Module {
   Tensor Attend(const Tensor& qkv, const ForwardContext& context);
   /// Applies norms, positions and the cache to the heads of qkv, one by one: [B, T, H D].
   Tensor AttendByHeads(const Tensor& qkv, const ForwardContext& context) const;
+  /// Attention of the heads of sequences with caches, [1, H, T, D] and [1, K, T, D].
+  Tensor AttendToSequences(const Tensor& q, const Tensor& k, const Tensor& v,
+                           const ForwardContext& context) const;
 
   TransformerConfig config_;
   std::int64_t layer_index_;
@@ -201,6 +204,8 @@ class INFINI_TRAIN_API Transformer : public Module {
   /// Whether Loss adds the load-balancing loss.
   bool BalancesExperts() const;
   void CheckPositions(const Tensor& ids, const ForwardContext& context) const;
+  /// The positions of ids that go on with the sequences of the context.
+  static PackedSamples PositionsOfSequences(const Tensor& ids, const ForwardContext& context);
   /// Runs the blocks on ids [B, 1] and counts the position: the stream [B, C].
   Tensor Decode(const Tensor& ids, const ForwardContext& context);
   /// Embeddings of the learned positions of `tokens` tokens, [T, C].

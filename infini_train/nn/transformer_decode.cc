@@ -1,10 +1,15 @@
-// The transformer's way for generation, a position of each sequence at a time: five ops a block.
+// The transformer's ways for generation: a position of each sequence at a time by five ops a block,
+// and any tokens of sequences of different lengths.
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/error.h"
 #include "infini_train/nn/key_value_cache.h"
 #include "infini_train/nn/transformer.h"
 #include "infini_train/ops/dispatch.h"
@@ -109,6 +114,41 @@ Tensor Transformer::Decode(const Tensor& ids, const ForwardContext& context) {
     x = block->Decode(x, cache, cos, sin);
   cache.Advance(1);
   return x;
+}
+
+Tensor CausalSelfAttention::AttendToSequences(const Tensor& q, const Tensor& k, const Tensor& v,
+                                              const ForwardContext& context) const {
+  std::vector<Tensor> parts;
+  std::int64_t begin = 0;
+  for (const CachedSequence& sequence : context.sequences) {
+    const std::int64_t end = begin + sequence.tokens;
+    const auto [keys, values] =
+        sequence.cache->Append(layer_index_, Slice(k, 2, begin, end), Slice(v, 2, begin, end));
+    parts.push_back(ScaledDotProductAttention(Slice(q, 2, begin, end), keys, values, Params()));
+    begin = end;
+  }
+  return Concat(parts, 2);
+}
+
+PackedSamples Transformer::PositionsOfSequences(const Tensor& ids, const ForwardContext& context) {
+  if (context.cache != nullptr || context.position_offset != 0 || context.samples.defined()) {
+    throw Error("sequences with caches: expected no other cache, offset or packed samples");
+  }
+  PackedSamples samples;
+  std::vector<std::int64_t> positions;
+  for (const CachedSequence& sequence : context.sequences) {
+    const std::int64_t begin = sequence.cache->length();
+    for (std::int64_t i = 0; i < sequence.tokens; ++i)
+      positions.push_back(begin + i);
+    samples.max_length = std::max(samples.max_length, begin + sequence.tokens);
+  }
+  const auto tokens = static_cast<std::int64_t>(positions.size());
+  if (!(ids.shape() == Dims{1, tokens})) {
+    throw Error(fmt::format("sequences with caches: expected token ids [1, {}], got {}", tokens,
+                            ids.shape().ToString()));
+  }
+  samples.positions = To(Tensor::FromVector(positions, {tokens}), ids.device());
+  return samples;
 }
 
 }  // namespace infini_train::nn

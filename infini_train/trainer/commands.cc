@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/core/error.h"
@@ -18,6 +22,10 @@
 namespace infini_train::trainer {
 namespace {
 
+/// Tokens of a sequence of a token file where the flag says nothing: all the positions of a model
+/// may take more memory than there is.
+constexpr std::int64_t kEvaluatedPositions = 2048;
+
 void RequirePositive(std::string_view flag, std::int64_t value) {
   if (value <= 0) throw Error(fmt::format("{}: expected a positive number, got {}", flag, value));
 }
@@ -26,12 +34,52 @@ void RequireNotNegative(std::string_view flag, std::int64_t value) {
   if (value < 0) throw Error(fmt::format("{}: expected 0 or more, got {}", flag, value));
 }
 
+/// Writes texts that are made together one after another: the first that is not finished as it
+/// comes, the ones behind it when it is their turn.
+class OrderedOutput {
+ public:
+  OrderedOutput(std::FILE* out, std::size_t count)
+      : out_(out), waiting_(count), finished_(count, false) {}
+
+  void Write(std::size_t i, const std::string& text) {
+    waiting_[i] += text;
+    Flush();
+  }
+  void Finish(std::size_t i) {
+    finished_[i] = true;
+    Flush();
+  }
+  bool finished(std::size_t i) const { return finished_[i]; }
+
+ private:
+  void Flush() {
+    for (; current_ < waiting_.size(); ++current_) {
+      fmt::print(out_, "{}", waiting_[current_]);
+      waiting_[current_].clear();
+      if (!finished_[current_]) break;
+    }
+    std::fflush(out_);
+  }
+
+  std::FILE* out_;
+  std::vector<std::string> waiting_;
+  std::vector<bool> finished_;
+  std::size_t current_ = 0;  ///< the first that is not finished
+};
+
+struct Continuation {
+  StreamingDecoder decoder;
+  StopStrings stop;
+  Generator generator;
+};
+
 }  // namespace
 
 void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
   if (options.model.empty()) throw Error("model: expected a model folder, got none");
   RequirePositive("max_new_tokens", options.max_new_tokens);
   RequirePositive("num_samples", options.num_samples);
+  RequirePositive("batch_size", options.batch_size);
   CheckSamplingOptions(options.sampling);
   const StopStrings no_stop_yet(options.stop);
   ApplyNumThreads(options.num_threads);
@@ -45,8 +93,8 @@ void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
     throw Error(
         fmt::format("{}: holds no tokenizer.json; name one with --tokenizer", folder.string()));
   }
-  const models::Model model =
-      models::LoadModel(path, {ResolveDevice(options.device), DataType::kFloat32});
+  const models::Model model = models::LoadModel(
+      path, {ResolveDevice(options.device), autocast_dtype.value_or(DataType::kFloat32)});
   model.module->Train(false);
   std::vector<std::int64_t> stop_tokens = model.config.eos_token_ids;
   stop_tokens.insert(stop_tokens.end(), tokenizer->eos_ids().begin(), tokenizer->eos_ids().end());
@@ -56,29 +104,50 @@ void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
   if (prompts.empty()) prompts.emplace_back();
   std::vector<std::vector<std::int64_t>> prompt_tokens;
   for (const std::string& prompt : prompts) {
-    prompt_tokens.push_back(EncodePrompt(*tokenizer, prompt, model.config.transformer.vocab_size));
+    prompt_tokens.push_back(EncodePrompt(*tokenizer, prompt, model.config.transformer));
   }
   const Autocast autocast(autocast_dtype);
-  Generator generator(options.sampling.seed);
-  const auto print = [out](const std::string& text) {
-    fmt::print(out, "{}", text);
-    std::fflush(out);
-  };
-  const std::size_t total = prompts.size() * static_cast<std::size_t>(options.num_samples);
-  std::size_t number = 0;
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    for (std::int64_t sample = 0; sample < options.num_samples; ++sample) {
-      if (total > 1) fmt::print(out, "--- {}/{} ---\n", ++number, total);
-      print(prompts[i]);
-      StreamingDecoder decoder(tokenizer, /*skip_special_tokens=*/true,
-                               /*is_continuation=*/!prompts[i].empty());
-      StopStrings stop = no_stop_yet;
-      Generate(model, prompt_tokens[i], start_token, options.max_new_tokens, stop_tokens,
-               options.sampling, generator, [&](std::int64_t token) {
-                 print(stop.Push(decoder.Push(static_cast<std::int32_t>(token))));
-                 return !stop.found();
-               });
-      print(stop.Push(decoder.Finish()) + stop.Finish() + "\n");
+  const auto samples = static_cast<std::size_t>(options.num_samples);
+  const std::size_t total = prompts.size() * samples;
+  // In FP8 the texts of a batch would share scales.
+  const auto batch_size = GetMatmulPrecision() == MatmulPrecision::kFp8
+                              ? std::size_t{1}
+                              : static_cast<std::size_t>(options.batch_size);
+  for (std::size_t first = 0; first < total; first += batch_size) {
+    const std::size_t count = std::min(batch_size, total - first);
+    OrderedOutput output(out, count);
+    std::vector<Continuation> texts;
+    std::vector<Prompt> batch;
+    texts.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t number = first + i;
+      const std::size_t prompt = number / samples;
+      texts.push_back({StreamingDecoder(tokenizer, /*skip_special_tokens=*/true,
+                                        /*is_continuation=*/!prompts[prompt].empty()),
+                       no_stop_yet, Generator()});
+      // The numbers of a sample are its own, whatever else is made beside it.
+      texts[i].generator.set_state(
+          {.seed = options.sampling.seed, .offset = std::uint64_t{number % samples} << 32});
+      batch.push_back({prompt_tokens[prompt], &texts[i].generator});
+      if (total > 1) output.Write(i, fmt::format("--- {}/{} ---\n", number + 1, total));
+      output.Write(i, prompts[prompt]);
+    }
+    const auto finish = [&](std::size_t i) {
+      auto& [decoder, stop, generator] = texts[i];
+      output.Write(i, stop.Push(decoder.Finish()) + stop.Finish() + "\n");
+      output.Finish(i);
+    };
+    Generate(model, batch, start_token, options.max_new_tokens, stop_tokens, options.sampling,
+             [&](std::size_t i, std::int64_t token) {
+               auto& [decoder, stop, generator] = texts[i];
+               output.Write(i, stop.Push(decoder.Push(static_cast<std::int32_t>(token))));
+               const bool ends = stop.found() || std::find(stop_tokens.begin(), stop_tokens.end(),
+                                                           token) != stop_tokens.end();
+               if (ends) finish(i);
+               return !ends;
+             });
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!output.finished(i)) finish(i);
     }
   }
 }
@@ -107,8 +176,13 @@ void EvaluateCommand(const EvaluateOptions& options, std::FILE* out) {
   const models::Model model =
       models::LoadModel(path, {ResolveDevice(options.device), DataType::kFloat32});
   const nn::TransformerConfig& config = model.config.transformer;
-  const std::int64_t sequence_length =
-      options.sequence_length > 0 ? options.sequence_length : config.max_position_embeddings;
+  std::int64_t sequence_length = options.sequence_length;
+  if (sequence_length == 0) {
+    // Of samples the rows are no longer than the longest.
+    sequence_length = data.jsonl.empty()
+                          ? std::min(config.max_position_embeddings, kEvaluatedPositions)
+                          : config.max_position_embeddings;
+  }
   if (sequence_length > config.max_position_embeddings) {
     throw Error(fmt::format("sequence_length: expected at most the model's {} positions, got {}",
                             config.max_position_embeddings, sequence_length));

@@ -275,6 +275,7 @@ void AddGenerateFlags(Flags& flags, GenerateOptions& o) {
   flags.Add("prompt", o.prompt, "text to continue; may be repeated");
   flags.Add("max_new_tokens", o.max_new_tokens, "most tokens of a continuation");
   flags.Add("num_samples", o.num_samples, "continuations of each prompt");
+  flags.Add("batch_size", o.batch_size, "texts that are made at a time");
   flags.Add("stop", o.stop, "text that ends a continuation; may be repeated");
   flags.Add("temperature", o.sampling.temperature, "0 takes the most likely token");
   flags.Add("top_k", o.sampling.top_k, "draw from the k most likely tokens; 0 for all");
@@ -291,7 +292,7 @@ void AddEvaluateFlags(Flags& flags, EvaluateOptions& o) {
   flags.Add("tokenizer", o.tokenizer, "of JSON lines; default: the one in the model's folder");
   AddSampleFlags(flags, o);
   flags.Add("batch_size", o.batch_size, "sequences of a batch");
-  flags.Add("sequence_length", o.sequence_length, "0 for the model's positions");
+  flags.Add("sequence_length", o.sequence_length, "0 for the model's positions, at most 2048");
   flags.Add("max_steps", o.max_steps, "batches; 0 for all");
   AddInferenceFlags(flags, o);
 }

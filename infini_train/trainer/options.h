@@ -105,6 +105,7 @@ struct GenerateOptions {
   std::vector<std::string> prompt;
   std::int64_t max_new_tokens = 256;
   std::int64_t num_samples = 1;
+  std::int64_t batch_size = 8;
   std::vector<std::string> stop;
   SamplingOptions sampling;
   std::string device = "auto";

@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/philox.h"
 #include "infini_train/nn/key_value_cache.h"
+#include "infini_train/nn/token_graph.h"
 
 namespace infini_train::trainer {
 namespace {
@@ -23,17 +27,70 @@ double NextUniform(Generator& generator) {
   return static_cast<double>(bits) * 0x1p-53;
 }
 
-/// Runs tokens through the model and gives the logits of the last position.
-std::vector<float> LastLogits(const models::Model& model, nn::KeyValueCache& cache,
-                              std::span<const std::int64_t> tokens) {
-  const auto count = static_cast<std::int64_t>(tokens.size());
-  const Tensor ids =
-      To(Tensor::FromVector(std::vector<std::int64_t>(tokens.begin(), tokens.end()), {1, count}),
-         model.module->head_weight().device());
-  const Tensor hidden = model.module->HiddenStates(ids, {.cache = &cache, .position_offset = 0});
-  const Tensor last = Slice(hidden, 1, count - 1);
-  return To(Linear(last, model.module->head_weight()), DataType::kFloat32).ToVector<float>();
-}
+/// A text that is being made.
+struct Text {
+  std::size_t number;  ///< of its prompt
+  Generator* generator;
+  std::vector<std::int64_t> tokens;          ///< the last ones that fit the model's positions
+  std::unique_ptr<nn::KeyValueCache> cache;  ///< of the first of them
+
+  std::span<const std::int64_t> NewTokens() const {
+    return std::span(tokens).subspan(static_cast<std::size_t>(cache->length()));
+  }
+};
+
+/// Runs a model on the tokens of texts that their caches lack.
+class NextTokens {
+ public:
+  explicit NextTokens(const models::Model& model)
+      : model_(*model.module), device_(model_.head_weight().device()) {}
+
+  /// The logits of the next tokens, a row for each text.
+  std::vector<float> Logits(const std::vector<Text>& texts) {
+    if (texts.size() > 1) return LogitsOfPass(texts);
+    const Text& text = texts.front();
+    if (text.cache->length() == 0 || text.NewTokens().size() != 1) {
+      steps_.reset();
+      return LogitsOfPass(texts);
+    }
+    const Tensor token = Ids(text.NewTokens());
+    if (!steps_) {
+      steps_.emplace(model_, *text.cache, token);
+    } else {
+      CopyInPlace(steps_->tokens(), token);
+    }
+    steps_->Step();
+    return To(steps_->logits(), DataType::kFloat32).ToVector<float>();
+  }
+
+ private:
+  Tensor Ids(std::span<const std::int64_t> tokens) const {
+    return To(Tensor::FromVector(std::vector<std::int64_t>(tokens.begin(), tokens.end()),
+                                 {1, static_cast<std::int64_t>(tokens.size())}),
+              device_);
+  }
+
+  /// All texts one after another in one pass.
+  std::vector<float> LogitsOfPass(const std::vector<Text>& texts) {
+    std::vector<std::int64_t> tokens;
+    std::vector<std::int64_t> last;
+    std::vector<nn::CachedSequence> sequences;
+    for (const Text& text : texts) {
+      const std::span<const std::int64_t> added = text.NewTokens();
+      tokens.insert(tokens.end(), added.begin(), added.end());
+      last.push_back(static_cast<std::int64_t>(tokens.size()) - 1);
+      sequences.push_back({text.cache.get(), static_cast<std::int64_t>(added.size())});
+    }
+    const Tensor hidden = model_.HiddenStates(Ids(tokens), {.sequences = sequences});
+    const auto rows = static_cast<std::int64_t>(last.size());
+    const Tensor ends = IndexSelect(hidden, 1, To(Tensor::FromVector(last, {rows}), device_));
+    return To(Linear(ends, model_.head_weight()), DataType::kFloat32).ToVector<float>();
+  }
+
+  nn::Transformer& model_;
+  Device device_;
+  std::optional<nn::TokenGraph> steps_;  ///< of the only text
+};
 
 }  // namespace
 
@@ -45,6 +102,13 @@ void CheckSamplingOptions(const SamplingOptions& options) {
     throw Error(fmt::format("top_k: expected 0 or more, got {}", options.top_k));
   if (!(options.top_p > 0.0 && options.top_p <= 1.0)) {
     throw Error(fmt::format("top_p: expected 0 < top_p <= 1, got {}", options.top_p));
+  }
+}
+
+void CheckPromptLength(std::int64_t tokens, const nn::TransformerConfig& config) {
+  if (tokens > config.max_position_embeddings) {
+    throw Error(fmt::format("prompt: expected at most {} tokens, the model's positions, got {}",
+                            config.max_position_embeddings, tokens));
   }
 }
 
@@ -91,42 +155,65 @@ std::int64_t SampleToken(std::span<const float> logits, const SamplingOptions& o
   return order[weights.size() - 1];
 }
 
+void Generate(const models::Model& model, std::span<const Prompt> prompts, std::int64_t start_token,
+              std::int64_t max_new_tokens, const std::vector<std::int64_t>& stop_tokens,
+              const SamplingOptions& options,
+              const std::function<bool(std::size_t, std::int64_t)>& on_token) {
+  CheckSamplingOptions(options);
+  const nn::TransformerConfig& config = model.config.transformer;
+  const std::int64_t positions = config.max_position_embeddings;
+  std::vector<Text> texts;
+  for (const Prompt& prompt : prompts) {
+    std::vector<std::int64_t> tokens = prompt.tokens;
+    if (tokens.empty()) {
+      if (start_token < 0) {
+        throw Error("expected a prompt: the model names no token that starts a text");
+      }
+      tokens.push_back(start_token);
+    }
+    const auto length = static_cast<std::int64_t>(tokens.size());
+    CheckPromptLength(length, config);
+    if (max_new_tokens <= 0) continue;
+    const std::int64_t capacity = length + std::min(max_new_tokens, positions - length);
+    texts.push_back(
+        {.number = texts.size(),
+         .generator = prompt.generator,
+         .tokens = std::move(tokens),
+         .cache = std::make_unique<nn::KeyValueCache>(config.num_hidden_layers, capacity)});
+  }
+  const NoGrad no_grad;
+  NextTokens next(model);
+  for (std::int64_t i = 0; i < max_new_tokens && !texts.empty(); ++i) {
+    const std::vector<float> logits = next.Logits(texts);
+    const std::size_t vocabulary = logits.size() / texts.size();
+    std::vector<Text> unfinished;
+    for (std::size_t row = 0; row < texts.size(); ++row) {
+      Text& text = texts[row];
+      const std::int64_t token =
+          SampleToken(std::span(logits).subspan(row * vocabulary, vocabulary), options,
+                      NextUniform(*text.generator));
+      const bool stop =
+          std::find(stop_tokens.begin(), stop_tokens.end(), token) != stop_tokens.end();
+      if (!on_token(text.number, token) || stop) continue;
+      text.tokens.push_back(token);
+      if (static_cast<std::int64_t>(text.tokens.size()) > positions) {
+        const std::int64_t keep = std::max<std::int64_t>(positions / 2, 1);
+        text.tokens.erase(text.tokens.begin(), text.tokens.end() - keep);
+        text.cache->Truncate(0);
+      }
+      unfinished.push_back(std::move(text));
+    }
+    texts = std::move(unfinished);
+  }
+}
+
 void Generate(const models::Model& model, const std::vector<std::int64_t>& prompt,
               std::int64_t start_token, std::int64_t max_new_tokens,
               const std::vector<std::int64_t>& stop_tokens, const SamplingOptions& options,
               Generator& generator, const std::function<bool(std::int64_t)>& on_token) {
-  CheckSamplingOptions(options);
-  std::vector<std::int64_t> tokens = prompt;
-  if (tokens.empty()) {
-    if (start_token < 0) {
-      throw Error("expected a prompt: the model names no token that starts a text");
-    }
-    tokens.push_back(start_token);
-  }
-  const NoGrad no_grad;
-  const nn::TransformerConfig& config = model.config.transformer;
-  const std::int64_t positions = config.max_position_embeddings;
-  const auto prompt_length = static_cast<std::int64_t>(tokens.size());
-  const std::int64_t capacity =
-      prompt_length +
-      std::min(max_new_tokens, std::max<std::int64_t>(positions - prompt_length, 0));
-  nn::KeyValueCache cache(config.num_hidden_layers, std::min(capacity, positions));
-  std::size_t done = 0;
-  for (std::int64_t i = 0; i < max_new_tokens; ++i) {
-    if (static_cast<std::int64_t>(tokens.size()) > positions) {
-      const std::int64_t keep = std::max<std::int64_t>(positions / 2, 1);
-      tokens.erase(tokens.begin(), tokens.end() - keep);
-      cache.Truncate(0);
-      done = 0;
-    }
-    const std::vector<float> logits =
-        LastLogits(model, cache, std::span<const std::int64_t>(tokens).subspan(done));
-    done = tokens.size();
-    const std::int64_t token = SampleToken(logits, options, NextUniform(generator));
-    tokens.push_back(token);
-    const bool stop = std::find(stop_tokens.begin(), stop_tokens.end(), token) != stop_tokens.end();
-    if (!on_token(token) || stop) return;
-  }
+  const Prompt prompts[] = {{prompt, &generator}};
+  Generate(model, prompts, start_token, max_new_tokens, stop_tokens, options,
+           [&](std::size_t, std::int64_t token) { return on_token(token); });
 }
 
 }  // namespace infini_train::trainer

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -23,10 +24,28 @@ INFINI_TRAIN_API void CheckSamplingOptions(const SamplingOptions& options);
 INFINI_TRAIN_API std::int64_t SampleToken(std::span<const float> logits,
                                           const SamplingOptions& options, double uniform);
 
-/// Continues `prompt` by at most max_new_tokens, with a key/value cache. `on_token` gets each token
-/// as it is chosen; returning false stops. Also stops after a token of `stop_tokens` (which is
-/// still handed over). When the model's positions are full the oldest half is dropped and the rest
-/// is run again. An empty prompt starts from `start_token`. Throws Error when both are missing.
+/// Throws Error unless a prompt of so many tokens fits the model's positions.
+INFINI_TRAIN_API void CheckPromptLength(std::int64_t tokens, const nn::TransformerConfig& config);
+
+/// A text to continue, and where the numbers that choose its tokens come from: one for each token.
+struct Prompt {
+  std::vector<std::int64_t> tokens;
+  Generator* generator = nullptr;
+};
+
+/// Continues each prompt by at most max_new_tokens, all of them together and each with a key/value
+/// cache of its own, so that a text is what it is alone (up to the rounding of matrix products, and
+/// but for MatmulPrecision::kFp8, where the tokens of a pass share scales). `on_token` gets the
+/// number of a prompt and a token as it is chosen; returning false ends that text, as does a token
+/// of `stop_tokens` (which is still handed over). When a text fills the model's positions its
+/// oldest half is dropped and the rest is run again. An empty prompt starts from `start_token`.
+/// Throws Error when both are missing, or a prompt exceeds the positions.
+INFINI_TRAIN_API void Generate(const models::Model& model, std::span<const Prompt> prompts,
+                               std::int64_t start_token, std::int64_t max_new_tokens,
+                               const std::vector<std::int64_t>& stop_tokens,
+                               const SamplingOptions& options,
+                               const std::function<bool(std::size_t, std::int64_t)>& on_token);
+/// The same for one prompt.
 INFINI_TRAIN_API void Generate(const models::Model& model, const std::vector<std::int64_t>& prompt,
                                std::int64_t start_token, std::int64_t max_new_tokens,
                                const std::vector<std::int64_t>& stop_tokens,

@@ -16,6 +16,7 @@
 #include "infini_train/core/threads.h"
 #include "infini_train/ops/fallback.h"
 #include "infini_train/ops/profiler.h"
+#include "infini_train/trainer/sampler.h"
 
 namespace infini_train::trainer {
 namespace {
@@ -128,17 +129,18 @@ std::shared_ptr<const Tokenizer> LoadOrFindTokenizer(
 }
 
 std::vector<std::int64_t> EncodePrompt(const Tokenizer& tokenizer, const std::string& prompt,
-                                       std::int64_t vocab_size) {
+                                       const nn::TransformerConfig& config) {
   std::vector<std::int64_t> tokens;
   for (const std::int32_t id : tokenizer.Encode(prompt, true)) {
-    if (id >= vocab_size) {
+    if (id >= config.vocab_size) {
       throw Error(
           fmt::format("token {} of the prompt is not below the model's vocabulary of {}; is this "
                       "its tokenizer ({})?",
-                      id, vocab_size, tokenizer.name()));
+                      id, config.vocab_size, tokenizer.name()));
     }
     tokens.push_back(id);
   }
+  CheckPromptLength(static_cast<std::int64_t>(tokens.size()), config);
   return tokens;
 }
 

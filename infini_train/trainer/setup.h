@@ -46,9 +46,9 @@ std::shared_ptr<const Tokenizer> LoadOrFindTokenizer(
     const std::string& name, const std::vector<std::filesystem::path>& folders);
 
 /// The tokens of a prompt, with those that the tokenizer puts around a text. Throws Error for one
-/// that is not below the model's vocabulary.
+/// that is not below the model's vocabulary, and for more than the model has positions.
 std::vector<std::int64_t> EncodePrompt(const Tokenizer& tokenizer, const std::string& prompt,
-                                       std::int64_t vocab_size);
+                                       const nn::TransformerConfig& config);
 
 /// Token ids [batch, sequence] of a batch, on the device; those of packed samples [1, batch *
 /// sequence].

@@ -77,7 +77,7 @@ class Trainer {
   StepReport MakeReport(std::int64_t step, const StepResult& result, double learning_rate,
                         double seconds);
   void Validate(std::int64_t step);
-  void PrepareSamples(std::int64_t vocab_size);
+  void PrepareSamples(const nn::TransformerConfig& config);
   void Sample(std::int64_t step);
   void Save(std::int64_t step);
   void WriteProfile();
@@ -130,7 +130,7 @@ Trainer::Trainer(const TrainOptions& options, const RunInputs& inputs,
                                                       options_.shuffle, options_.seed);
   loader_ = std::make_unique<DataLoader>(batches);
   if (inputs_.validation) validation_ = inputs_.validation->Coverage(geometry);
-  if (options_.sample_every > 0) PrepareSamples(config.transformer.vocab_size);
+  if (options_.sample_every > 0) PrepareSamples(config.transformer);
 
   const nn::TensorOptions placement{device_, ParseParamDataType(options_)};
   const std::filesystem::path weights = WeightsPath(options_, resume_from);
@@ -201,16 +201,16 @@ Generator::State Trainer::RandomOfRank(Generator::State first) const {
   return first;
 }
 
-void Trainer::PrepareSamples(std::int64_t vocab_size) {
+void Trainer::PrepareSamples(const nn::TransformerConfig& config) {
   if (!inputs_.tokenizer) {
     throw Error(
         "freq_generate_txt: expected a tokenizer (--tokenizer, or beside the data), found "
         "none");
   }
-  sample_prompt_ = EncodePrompt(*inputs_.tokenizer, options_.prompt, vocab_size);
+  sample_prompt_ = EncodePrompt(*inputs_.tokenizer, options_.prompt, config);
   if (!sample_prompt_.empty()) return;
   const std::int64_t start = inputs_.tokenizer->document_delimiter().value_or(0);
-  sample_prompt_.push_back(start < vocab_size ? start : 0);
+  sample_prompt_.push_back(start < config.vocab_size ? start : 0);
 }
 
 void Trainer::Resume(const std::filesystem::path& folder) {

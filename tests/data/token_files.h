@@ -28,6 +28,14 @@ void WriteRawShard(const std::string& path, int32_t magic, int32_t version, int3
              static_cast<std::streamsize>(tokens.size() * sizeof(T)));
 }
 
+/// A file of these tokens.
+inline void WriteTokens16(const std::string& path, const std::vector<uint16_t>& tokens) {
+  WriteRawShard<uint16_t>(path, 20240520, 1, static_cast<int32_t>(tokens.size()), 0);
+  std::ofstream file(path, std::ios::binary | std::ios::app);
+  file.write(reinterpret_cast<const char*>(tokens.data()),
+             static_cast<std::streamsize>(tokens.size() * sizeof(uint16_t)));
+}
+
 inline void WriteShard16(const std::string& path, int64_t count, uint16_t first = 0) {
   WriteRawShard<uint16_t>(path, 20240520, 1, static_cast<int32_t>(count), count, first);
 }

@@ -199,6 +199,20 @@ TEST_P(ModelGolden, GreedyGenerationWithACache) {
                     });
   EXPECT_EQ(found, expected);
 
+  // In a batch with a shorter and a longer prompt, too.
+  std::vector<std::int64_t> longer = prompt;
+  longer.insert(longer.end(), expected.begin(), expected.begin() + 1);
+  const trainer::Prompt prompts[] = {{{prompt.begin(), prompt.begin() + 1}, &generator},
+                                     {longer, &generator},
+                                     {prompt, &generator}};
+  found.clear();
+  trainer::Generate(model_, prompts, -1, static_cast<std::int64_t>(expected.size()), {}, options,
+                    [&](std::size_t i, std::int64_t token) {
+                      if (i == 2) found.push_back(token);
+                      return true;
+                    });
+  EXPECT_EQ(found, expected);
+
   // The same without a cache, and the logits that each token was chosen from.
   std::vector<std::int64_t> tokens = prompt;
   tokens.insert(tokens.end(), expected.begin(), expected.end() - 1);

@@ -406,6 +406,23 @@ TEST(Commands, FromTextToText) {
   EXPECT_EQ(Call(generate + Arguments{"--top_k", "1", "--seed", "9"}).out, greedy);
   EXPECT_EQ(Call(generate + Arguments{"--num_samples", "2", "--temperature", "0"}).out,
             "--- 1/2 ---\n" + greedy + "--- 2/2 ---\n" + greedy);
+  // Texts in order, each as if it were alone, in whatever batches.
+  const Arguments several = {
+      "generate", "--model",  run / "model",          "--max_new_tokens", "30", "--prompt",
+      "line 1",   "--prompt", "another, longer line", "--prompt",         "l"};
+  const auto text_of = [&](const std::string& prompt) {
+    return Call(
+               {"generate", "--model", run / "model", "--max_new_tokens", "30", "--prompt", prompt})
+        .out;
+  };
+  const std::string expected = "--- 1/3 ---\n" + text_of("line 1") + "--- 2/3 ---\n" +
+                               text_of("another, longer line") + "--- 3/3 ---\n" + text_of("l");
+  for (const char* batch_size : {"1", "2", "8"})
+    EXPECT_EQ(Call(several + Arguments{"--batch_size", batch_size}).out, expected) << batch_size;
+  ExpectRefused(generate + Arguments{"--batch_size", "0"},
+                {"batch_size: expected a positive number"});
+  ExpectRefused({"generate", "--model", run / "model", "--prompt", std::string(1000, 'x')},
+                {"prompt: expected at most", "tokens, the model's positions, got"});
   const std::string stop = greedy.substr(8, 2);
   EXPECT_EQ(Call(generate + Arguments{"--temperature", "0", "--stop", stop}).out,
             greedy.substr(0, greedy.find(stop, 6)) + "\n");

@@ -143,9 +143,52 @@ class GenerateTest : public ::testing::Test {
     return tokens;
   }
 
+  /// Prompts of several lengths in one batch, each with the generator that Run gives it.
+  std::vector<std::vector<std::int64_t>> RunTogether(
+      const std::vector<std::vector<std::int64_t>>& prompts, std::int64_t count,
+      const SamplingOptions& options = {}, const std::vector<std::int64_t>& stop = {}) {
+    std::vector<Generator> generators(prompts.size(), Generator(options.seed));
+    std::vector<Prompt> batch;
+    for (std::size_t i = 0; i < prompts.size(); ++i)
+      batch.push_back({prompts[i], &generators[i]});
+    std::vector<std::vector<std::int64_t>> texts(prompts.size());
+    Generate(model_, batch, start_token_, count, stop, options,
+             [&](std::size_t i, std::int64_t token) {
+               texts[i].push_back(token);
+               return true;
+             });
+    return texts;
+  }
+
   models::Model model_;
   std::int64_t start_token_ = 0;
 };
+
+TEST_F(GenerateTest, ATextIsInABatchWhatItIsAlone) {
+  const std::vector<std::vector<std::int64_t>> prompts = {
+      {1, 2}, {3}, {}, {4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {1, 2, 3, 4, 5}, {1, 2}};
+  for (const SamplingOptions& options :
+       {SamplingOptions{.temperature = 0.0}, SamplingOptions{.seed = 3}}) {
+    // The longest text is full from the start, the others become so.
+    const auto texts = RunTogether(prompts, 15, options);
+    for (std::size_t i = 0; i < prompts.size(); ++i)
+      EXPECT_EQ(texts[i], Run(prompts[i], 15, options)) << i;
+  }
+}
+
+TEST_F(GenerateTest, TextsOfABatchEndOneByOne) {
+  const std::vector<std::vector<std::int64_t>> prompts = {{1, 2}, {3}, {4, 5, 6}};
+  const SamplingOptions options{.seed = 3};
+  const auto whole = RunTogether(prompts, 8, options);
+  const std::vector<std::int64_t> stop = {whole[1][2], -1};
+  const auto cut = RunTogether(prompts, 8, options, stop);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const auto end = std::find(whole[i].begin(), whole[i].end(), stop[0]);
+    const auto past = end == whole[i].end() ? end : end + 1;
+    EXPECT_EQ(cut[i], std::vector<std::int64_t>(whole[i].begin(), past)) << i;
+  }
+  EXPECT_EQ(cut[1].size(), 3u);
+}
 
 TEST_F(GenerateTest, ASeedGivesOneText) {
   const auto tokens = Run({1, 2}, 8, {.seed = 3});
@@ -162,16 +205,22 @@ TEST_F(GenerateTest, GoesOnWhenThePositionsAreFull) {
   EXPECT_TRUE(std::equal(start.begin(), start.end(), tokens.begin()));
 }
 
-TEST_F(GenerateTest, APromptLongerThanThePositionsKeepsItsEnd) {
-  std::vector<std::int64_t> prompt(30);
-  std::iota(prompt.begin(), prompt.end(), -1);
-  prompt[0] = 0;
-  EXPECT_EQ(Run(prompt, 3, {.temperature = 0.0}),
-            Run({23, 24, 25, 26, 27, 28}, 3, {.temperature = 0.0}));
-  EXPECT_EQ(
-      Run({1}, std::numeric_limits<std::int64_t>::max(), {.seed = 1}, Run({1}, 1, {.seed = 1}))
-          .size(),
-      1u);
+TEST_F(GenerateTest, AFullTextGoesOnFromItsNewerHalf) {
+  std::vector<std::int64_t> prompt(12);
+  std::iota(prompt.begin(), prompt.end(), 0);
+  const auto tokens = Run(prompt, 2, {.temperature = 0.0});
+  EXPECT_EQ(Run({7, 8, 9, 10, 11, tokens[0]}, 1, {.temperature = 0.0}).front(), tokens[1]);
+}
+
+TEST_F(GenerateTest, RefusesAPromptLongerThanThePositions) {
+  EXPECT_ERROR(Run(std::vector<std::int64_t>(13, 1), 3),
+               "prompt: expected at most 12 tokens, the model's positions, got 13");
+}
+
+TEST_F(GenerateTest, AnyBudgetWillDo) {
+  const std::int64_t all = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(Run({1}, all, {.seed = 1}, Run({1}, 1, {.seed = 1})).size(), 1u);
+  EXPECT_TRUE(Run({1}, 0).empty());
 }
 
 TEST_F(GenerateTest, StopsAfterAStopToken) {
