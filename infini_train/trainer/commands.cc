@@ -15,6 +15,7 @@
 #include "infini_train/models/model.h"
 #include "infini_train/ops/matmul_precision.h"
 #include "infini_train/trainer/data/input_data.h"
+#include "infini_train/trainer/model_source.h"
 #include "infini_train/trainer/sampler.h"
 #include "infini_train/trainer/setup.h"
 #include "infini_train/trainer/stop_strings.h"
@@ -85,16 +86,14 @@ void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
   ApplyNumThreads(options.num_threads);
   const std::optional<DataType> autocast_dtype = ParseAutocast(options.dtype);
   SetMatmulPrecision(ParseMatmulPrecision(options.matmul_precision));
-  const std::filesystem::path path = ResolveModelPath(options.model);
-  const std::filesystem::path folder =
-      std::filesystem::is_directory(path) ? path : path.parent_path();
-  const auto tokenizer = LoadOrFindTokenizer(options.tokenizer, {folder});
+  const ModelSource source = FindModelSource(options.model, options.lora_load_path);
+  const auto tokenizer = LoadOrFindTokenizer(options.tokenizer, source.Folders());
   if (!tokenizer) {
-    throw Error(
-        fmt::format("{}: holds no tokenizer.json; name one with --tokenizer", folder.string()));
+    throw Error(fmt::format("{}: holds no tokenizer.json; name one with --tokenizer",
+                            source.Folders().back().string()));
   }
-  const models::Model model = models::LoadModel(
-      path, {ResolveDevice(options.device), autocast_dtype.value_or(DataType::kFloat32)});
+  const models::Model model = OpenModel(
+      source, {ResolveDevice(options.device), autocast_dtype.value_or(DataType::kFloat32)});
   model.module->Train(false);
   std::vector<std::int64_t> stop_tokens = model.config.eos_token_ids;
   stop_tokens.insert(stop_tokens.end(), tokenizer->eos_ids().begin(), tokenizer->eos_ids().end());
@@ -167,14 +166,11 @@ void EvaluateCommand(const EvaluateOptions& options, std::FILE* out) {
   ApplyNumThreads(options.num_threads);
   const std::optional<DataType> autocast_dtype = ParseAutocast(options.dtype);
   SetMatmulPrecision(ParseMatmulPrecision(options.matmul_precision));
-  const std::filesystem::path path = ResolveModelPath(options.model);
+  const ModelSource source = FindModelSource(options.model, options.lora_load_path);
   std::shared_ptr<const Tokenizer> tokenizer;
-  if (!data.jsonl.empty()) {
-    tokenizer = LoadOrFindTokenizer(
-        options.tokenizer, {std::filesystem::is_directory(path) ? path : path.parent_path()});
-  }
+  if (!data.jsonl.empty()) tokenizer = LoadOrFindTokenizer(options.tokenizer, source.Folders());
   const models::Model model =
-      models::LoadModel(path, {ResolveDevice(options.device), DataType::kFloat32});
+      OpenModel(source, {ResolveDevice(options.device), DataType::kFloat32});
   const nn::TransformerConfig& config = model.config.transformer;
   std::int64_t sequence_length = options.sequence_length;
   if (sequence_length == 0) {
@@ -211,13 +207,12 @@ void ExportCommand(const ExportOptions& options, std::FILE* out) {
           fmt::format("dtype: expected float32, bfloat16 or float16, got {}", options.dtype));
     }
   }
-  const std::filesystem::path path = ResolveModelPath(options.model);
-  const models::Model model = models::LoadModel(path);
+  const ModelSource source = FindModelSource(options.model, options.lora_load_path);
+  const models::Model model = OpenModel(source);
   if (options.format == "huggingface") {
     models::SaveModel(model, options.output, {.dtype = dtype});
-    if (std::filesystem::is_directory(path)) {
-      if (const auto tokenizer = FindTokenizer(path)) tokenizer->Save(options.output);
-    }
+    if (const auto tokenizer = LoadOrFindTokenizer("", source.Folders()))
+      tokenizer->Save(options.output);
   } else if (options.format == "llmc") {
     models::SaveLlmcCheckpoint(model, options.output, dtype.value_or(DataType::kFloat32));
   } else {

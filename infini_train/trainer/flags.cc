@@ -67,6 +67,13 @@ void AddMatmulPrecisionFlag(Flags& flags, Options& o) {
             "of float32 matrix products: fp64, fp32, tf32 or bf16; fp8: linears of blocks in FP8");
 }
 
+/// Of the commands that take a model as it is.
+template <typename Options>
+void AddLoraFlag(Flags& flags, Options& o) {
+  flags.Add("lora_load_path", o.lora_load_path,
+            "folder with adapters, in PEFT's format, to merge into the model");
+}
+
 /// How JSON lines become sequences.
 template <typename Options>
 void AddSampleFlags(Flags& flags, Options& o) {
@@ -201,15 +208,35 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
   flags.Add("eps", o.eps, "AdamW");
   flags.Add("momentum", o.momentum, "SGD");
   flags.Add("grad_clip", o.grad_clip, "largest norm of the gradient; 0 for no clipping");
+  flags.Add("recompute", o.recompute,
+            "what backward computes again to save memory: none, selective (norms and conversions, "
+            "which costs little) or block (all of each block)");
   flags.Add("activation_recompute", o.activation_recompute,
-            "drop activations in forward and compute them again in backward");
-  flags.Add("recompute_granularity", o.recompute_granularity, "full, or none to switch off");
+            "the same by the flags recompute_..., for choices in between");
+  flags.Add("recompute_granularity", o.recompute_granularity,
+            "full (of blocks), selective, or none to switch off");
   flags.Add("recompute_method", o.recompute_method,
             "none: every layer; uniform: groups of N layers; block: the first N layers");
   flags.Add("recompute_num_layers", o.recompute_num_layers, "N of recompute_method");
+  flags.Add("attention", o.attention,
+            "kernel of attention: auto, portable, or fused (the vendor's library, an error where "
+            "it cannot)");
   flags.Add("graph", o.graph,
             "capture the step into a graph of the device and replay it: auto (where possible), on "
             "(an error where not) or off");
+
+  flags.Section("LoRA");
+  flags.Add("lora_rank", o.lora_rank, "trains low-rank adapters of this rank alone; 0 for none");
+  flags.Add("lora_alpha", o.lora_alpha,
+            "adapters are scaled by alpha / rank; negative: 16, or as the loaded ones have it");
+  flags.Add("lora_dropout", o.lora_dropout,
+            "of the adapters' inputs; negative: 0, or as the loaded ones have it");
+  flags.Add(
+      "lora_target_modules", o.lora_target_modules,
+      "names of linear layers, a pattern, or all-linear; default c_attn,c_proj of GPT-2, else "
+      "all-linear");
+  flags.Add("lora_load_path", o.lora_load_path, "folder with adapters, in PEFT's format, to train");
+  flags.Add("lora_save_path", o.lora_save_path, "folder for the adapters at the end");
 
   flags.Section("Reports");
   flags.Add("log_interval", o.log_interval,
@@ -271,6 +298,7 @@ void AddTokenizeFlags(Flags& flags, TokenizeCommandOptions& o) {
 
 void AddGenerateFlags(Flags& flags, GenerateOptions& o) {
   flags.Add("model", o.model, "model folder, checkpoint file, or folder of checkpoints");
+  AddLoraFlag(flags, o);
   flags.Add("tokenizer", o.tokenizer, "default: the one in the model's folder");
   flags.Add("prompt", o.prompt, "text to continue; may be repeated");
   flags.Add("max_new_tokens", o.max_new_tokens, "most tokens of a continuation");
@@ -286,6 +314,7 @@ void AddGenerateFlags(Flags& flags, GenerateOptions& o) {
 
 void AddEvaluateFlags(Flags& flags, EvaluateOptions& o) {
   flags.Add("model", o.model, "model folder, checkpoint file, or folder of checkpoints");
+  AddLoraFlag(flags, o);
   flags.Add("input_bin", o.input_bin, "token files: path or glob pattern, may be repeated");
   flags.Add("input_jsonl", o.input_jsonl,
             "JSON lines instead: file, folder or glob pattern, may be repeated");
@@ -299,6 +328,7 @@ void AddEvaluateFlags(Flags& flags, EvaluateOptions& o) {
 
 void AddExportFlags(Flags& flags, ExportOptions& o) {
   flags.Add("model", o.model, "model folder, checkpoint file, or folder of checkpoints");
+  AddLoraFlag(flags, o);
   flags.Add("output", o.output, "folder (huggingface) or file (llmc) to write");
   flags.Add("format", o.format, "huggingface or llmc");
   flags.Add("dtype", o.dtype, "float32, bfloat16 or float16; default: the model's own");

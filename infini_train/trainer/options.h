@@ -52,11 +52,21 @@ struct TrainOptions {
   double momentum = 0.0;
   double grad_clip = 1.0;
   double dropout = -1.0;
+  std::string recompute;
   bool activation_recompute = false;
   std::string recompute_granularity = "full";
   std::string recompute_method = "none";
   std::int64_t recompute_num_layers = 1;
+  std::string attention = "auto";
   std::string graph = "auto";
+
+  // LoRA; a negative number: its default, or what the loaded adapters have.
+  std::int64_t lora_rank = 0;
+  double lora_alpha = -1.0;
+  double lora_dropout = -1.0;
+  std::string lora_target_modules;
+  std::string lora_save_path;
+  std::string lora_load_path;
 
   // Reports.
   std::int64_t log_interval = 1;
@@ -101,6 +111,7 @@ struct SamplingOptions {
 
 struct GenerateOptions {
   std::string model;
+  std::string lora_load_path;
   std::string tokenizer;
   std::vector<std::string> prompt;
   std::int64_t max_new_tokens = 256;
@@ -116,6 +127,7 @@ struct GenerateOptions {
 
 struct EvaluateOptions {
   std::string model;
+  std::string lora_load_path;
   std::vector<std::string> input_bin;
   std::vector<std::string> input_jsonl;
   std::string tokenizer;
@@ -132,6 +144,7 @@ struct EvaluateOptions {
 
 struct ExportOptions {
   std::string model;
+  std::string lora_load_path;
   std::string output;
   std::string format = "huggingface";
   std::string dtype;

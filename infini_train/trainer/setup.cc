@@ -14,6 +14,7 @@
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/threads.h"
+#include "infini_train/models/lora.h"
 #include "infini_train/ops/fallback.h"
 #include "infini_train/ops/profiler.h"
 #include "infini_train/trainer/sampler.h"
@@ -107,7 +108,8 @@ std::filesystem::path ResolveModelPath(const std::string& path) {
     throw Error(fmt::format("{}: no such model folder or checkpoint file", path));
   }
   const std::filesystem::path folder(path);
-  if (!std::filesystem::is_directory(folder) || std::filesystem::exists(folder / "config.json")) {
+  if (!std::filesystem::is_directory(folder) || std::filesystem::exists(folder / "config.json") ||
+      models::IsLoraFolder(folder)) {
     return folder;
   }
   return checkpoint::FindCheckpoint(folder);

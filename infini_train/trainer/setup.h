@@ -34,8 +34,8 @@ std::optional<DataType> ParseAutocast(const std::string& dtype);
 /// each gets a part, for its calling thread. Throws Error for a negative number.
 void ApplyNumThreads(std::int64_t num_threads, int num_ranks = 1);
 
-/// The folder or file itself where it holds a model, else the newest checkpoint of a training run
-/// there. Throws Error when there is neither.
+/// The folder or file itself where it holds a model or adapters, else the newest checkpoint of a
+/// training run there. Throws Error when there is neither.
 std::filesystem::path ResolveModelPath(const std::string& path);
 
 /// The tokenizer of a folder, or null where there is none.

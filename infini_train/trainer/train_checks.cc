@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "infini_train/core/error.h"
+#include "infini_train/ops/attention_kernel.h"
+#include "infini_train/ops/kernel_library.h"
 #include "infini_train/ops/matmul_precision.h"
 #include "infini_train/trainer/setup.h"
 #include "infini_train/trainer/step/step_runner.h"
@@ -182,10 +184,36 @@ void CheckFits(const TrainOptions& options, const models::ModelConfig& config) {
   }
 }
 
+void ApplyAttentionKernel(const std::string& name, Device device) {
+  const AttentionKernel kernel = ParseAttentionKernel(name);
+  if (kernel == AttentionKernel::kFused && KernelLibrary(device.type(), OpId::kAttention).empty()) {
+    throw Error(
+        fmt::format("attention: {} has no fused kernel of a library; expected auto or "
+                    "portable",
+                    device.ToString()));
+  }
+  SetAttentionKernel(kernel);
+}
+
 nn::ActivationCheckpointing MakeCheckpointing(const TrainOptions& o) {
   using Method = nn::ActivationCheckpointing::Method;
+  if (!o.recompute.empty()) {
+    if (o.activation_recompute) {
+      throw Error(fmt::format("recompute: expected none beside --activation_recompute, got {}",
+                              o.recompute));
+    }
+    if (o.recompute == "none") return {};
+    if (o.recompute == "block") return {Method::kUniform, 1};
+    if (o.recompute == "selective") return {Method::kSelective, 1};
+    throw Error(fmt::format("recompute: expected none, block or selective, got {}", o.recompute));
+  }
   if (!o.activation_recompute || o.recompute_granularity == "none") return {};
-  Require(o.recompute_granularity == "full", "recompute_granularity", "none or full",
+  if (o.recompute_granularity == "selective") {
+    Require(o.recompute_method == "none", "recompute_method", "none with selective recomputation",
+            o.recompute_method);
+    return {Method::kSelective, 1};
+  }
+  Require(o.recompute_granularity == "full", "recompute_granularity", "none, selective or full",
           o.recompute_granularity);
   if (o.recompute_method == "none") return {Method::kUniform, 1};
   if (o.recompute_method == "uniform") return {Method::kUniform, o.recompute_num_layers};
@@ -195,7 +223,8 @@ nn::ActivationCheckpointing MakeCheckpointing(const TrainOptions& o) {
 }
 
 std::unique_ptr<optim::Optimizer> MakeOptimizer(const TrainOptions& o, const models::Model& model) {
-  const nn::NamedTensors parameters = model.module->NamedParameters();
+  nn::NamedTensors parameters = model.module->NamedParameters();
+  std::erase_if(parameters, [](const auto& entry) { return !entry.second.requires_grad(); });
   auto groups = optim::DecayMatricesOnly(parameters, o.weight_decay);
   if (o.optimizer == "adamw" || o.optimizer == "adam") {
     return std::make_unique<optim::AdamW>(std::move(groups),

@@ -38,8 +38,13 @@ models::ModelConfig ChooseModelConfig(const TrainOptions& options,
 /// Throws Error when sequences are longer than the model's positions.
 void CheckFits(const TrainOptions& options, const models::ModelConfig& config);
 
+/// Sets the process's kernel of attention (--attention). Throws Error where the device does not
+/// have the one that is asked for.
+void ApplyAttentionKernel(const std::string& name, Device device);
+
 nn::ActivationCheckpointing MakeCheckpointing(const TrainOptions& options);
 
+/// Of the parameters that are trained.
 std::unique_ptr<optim::Optimizer> MakeOptimizer(const TrainOptions& options,
                                                 const models::Model& model);
 

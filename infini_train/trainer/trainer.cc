@@ -28,6 +28,7 @@
 #include "infini_train/trainer/data/run_inputs.h"
 #include "infini_train/trainer/diagnose.h"
 #include "infini_train/trainer/metrics.h"
+#include "infini_train/trainer/model_source.h"
 #include "infini_train/trainer/profile/step_profiler.h"
 #include "infini_train/trainer/progress.h"
 #include "infini_train/trainer/sampler.h"
@@ -93,6 +94,8 @@ class Trainer {
   optim::LrSchedule schedule_;
 
   models::Model model_;
+  std::optional<models::Lora> lora_;
+  std::string lora_base_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<parallel::DataParallel> data_parallel_;
   std::unique_ptr<StepRunner> runner_;
@@ -120,6 +123,7 @@ Trainer::Trainer(const TrainOptions& options, const RunInputs& inputs,
       schedule_(MakeSchedule(options)) {
   ApplyNumThreads(options_.num_threads, context_.world_size());
   SetMatmulPrecision(ParseMatmulPrecision(options_.matmul_precision));
+  ApplyAttentionKernel(options_.attention, device_);
   DefaultGenerator().set_state(RandomOfRank({.seed = options_.seed}));
 
   const std::filesystem::path& resume_from = inputs_.resume_from;
@@ -133,13 +137,15 @@ Trainer::Trainer(const TrainOptions& options, const RunInputs& inputs,
   if (options_.sample_every > 0) PrepareSamples(config.transformer);
 
   const nn::TensorOptions placement{device_, ParseParamDataType(options_)};
-  const std::filesystem::path weights = WeightsPath(options_, resume_from);
+  const std::filesystem::path weights = WeightsPath(options_, inputs_.weights_from);
   model_ = weights.empty() ? models::CreateModel(config, options_.seed, placement)
                            : models::LoadModel(weights, placement);
   if (options_.dropout >= 0.0) {
     model_.module->SetDropout(options_.dropout);
     model_.config.transformer = model_.module->config();
   }
+  lora_ = MakeLora(options_, model_);
+  lora_base_ = BaseOfLora(options_, weights);
   model_.module->set_activation_checkpointing(MakeCheckpointing(options_));
   if (parallel::Communicator* communicator = context_.data_parallel()) {
     data_parallel_ = std::make_unique<parallel::DataParallel>(
@@ -164,7 +170,8 @@ Trainer::Trainer(const TrainOptions& options, const RunInputs& inputs,
         ParseProfileSteps(options_.profile_steps, first_step_, options_.num_iteration), device_);
   }
   if (context_.is_first()) {
-    if (!options_.save.empty()) checkpoint::CheckWritable(options_.save);
+    for (const std::string& folder : {options_.save, options_.lora_save_path})
+      if (!folder.empty()) checkpoint::CheckWritable(folder);
     if (!options_.metrics_file.empty()) {
       sinks_.push_back(OpenJsonLines(options_.metrics_file, first_step_));
     }
@@ -172,17 +179,18 @@ Trainer::Trainer(const TrainOptions& options, const RunInputs& inputs,
       sinks_.push_back(OpenTensorBoard(options_.tensorboard_dir));
   }
 
-  progress_.Line(
-      fmt::format("{} | {} parameters | {} on {} | {} | {} tokens a "
-                  "step ({}{} x {} x {}) | {}",
-                  model_.config.family, model_.config.transformer.NumParameters(), options_.dtype,
-                  context_.world_size() > 1
-                      ? fmt::format("{} ranks from {}", context_.world_size(), device_.ToString())
-                      : device_.ToString(),
-                  inputs_.train->Describe("training"), TokensPerStep(),
-                  context_.world_size() > 1 ? fmt::format("{} x ", context_.world_size()) : "",
-                  inputs_.accumulation_steps, options_.batch_size, options_.sequence_length,
-                  runner_->captures() ? "steps captured into a graph" : "steps not captured"));
+  progress_.Line(fmt::format(
+      "{} | {} parameters{} | {} on {} | {} | {} tokens a "
+      "step ({}{} x {} x {}) | {}",
+      model_.config.family, model_.config.transformer.NumParameters(),
+      lora_ ? fmt::format(", {} trained in adapters", lora_->num_parameters()) : "", options_.dtype,
+      context_.world_size() > 1
+          ? fmt::format("{} ranks from {}", context_.world_size(), device_.ToString())
+          : device_.ToString(),
+      inputs_.train->Describe("training"), TokensPerStep(),
+      context_.world_size() > 1 ? fmt::format("{} x ", context_.world_size()) : "",
+      inputs_.accumulation_steps, options_.batch_size, options_.sequence_length,
+      runner_->captures() ? "steps captured into a graph" : "steps not captured"));
   for (const std::optional<InputData>& data : {inputs_.train, inputs_.validation}) {
     const std::string warning = data ? data->Warning() : "";
     if (!warning.empty()) progress_.Line(warning);
@@ -215,6 +223,12 @@ void Trainer::PrepareSamples(const nn::TransformerConfig& config) {
 
 void Trainer::Resume(const std::filesystem::path& folder) {
   const checkpoint::TrainingState state = checkpoint::LoadTrainingState(folder);
+  if (lora_ && models::FindPreset(lora_base_) != nullptr && state.random.seed != options_.seed) {
+    throw Error(
+        fmt::format("seed: expected {}, from which the weights of {} below the adapters "
+                    "were made, got {}",
+                    state.random.seed, lora_base_, options_.seed));
+  }
   if (options_.load_optimizer_state) {
     if (state.optimizer.empty()) {
       throw Error(fmt::format(
@@ -324,7 +338,11 @@ void Trainer::Save(std::int64_t step) {
   if (options_.save.empty() || !context_.is_first()) return;
   const checkpoint::CheckpointManager manager(options_.save, options_.max_checkpoint_keep);
   const std::filesystem::path folder = manager.Save(step, [&](const std::filesystem::path& target) {
-    models::SaveModel(model_, target);
+    if (lora_) {
+      lora_->Save(target, lora_base_);
+    } else {
+      models::SaveModel(model_, target);
+    }
     if (inputs_.tokenizer) inputs_.tokenizer->Save(target.string());
     checkpoint::TrainingState state;
     state.step = step;
@@ -410,9 +428,14 @@ StepReport Trainer::MakeReport(std::int64_t step, const StepResult& result, doub
     if (options_.num_iteration == 0) report.total = step + steps_left;
   }
   if (options_.peak_tflops > 0.0) {
-    report.flops_utilisation =
-        model_.config.transformer.TrainingFlopsPerToken(options_.sequence_length) *
-        report.tokens_per_second() / (options_.peak_tflops * 1e12);
+    const nn::TransformerConfig& config = model_.config.transformer;
+    double flops = config.TrainingFlopsPerToken(options_.sequence_length);
+    if (lora_) {
+      // The gradients of frozen weights, a third of their products, are not computed.
+      flops += 6.0 * static_cast<double>(lora_->num_parameters()) -
+               config.TrainingFlopsPerToken(0) / 3.0;
+    }
+    report.flops_utilisation = flops * report.tokens_per_second() / (options_.peak_tflops * 1e12);
   }
   const MemoryStats memory = allocator::Stats(device_);
   report.peak_used = memory.peak_allocated + (runner_->replayed() ? runner_->graph_bytes() : 0);
@@ -470,6 +493,8 @@ int Trainer::Run() {
   context_.ShareFromFirst(stopped);
   if (!validated && stopped[0] == 0.0) Validate(step);
   if (!saved && step > first_step_) Save(step);
+  if (!options_.lora_save_path.empty() && context_.is_first())
+    lora_->Save(options_.lora_save_path, lora_base_);
   progress_.Finish();
   if (last_routers_ && options_.log_interval > 0) progress_.Line(FormatExpertLoad(*last_routers_));
   if (const int signal = StopSignals::Received(); signal != 0) {
@@ -497,7 +522,7 @@ int Train(const TrainOptions& options, std::FILE* out) {
   const ThreadsOfCaller threads{devices.size() > 1};
   int status = 0;
   parallel::RunThreadRanks(devices, [&](parallel::ParallelContext& context) {
-    Trainer trainer(options, inputs, context, context.is_first() ? out : nullptr);
+    Trainer trainer(inputs.options, inputs, context, context.is_first() ? out : nullptr);
     const int status_of_rank = trainer.Run();
     if (context.is_first()) status = status_of_rank;
   });

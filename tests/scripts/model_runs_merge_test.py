@@ -211,7 +211,7 @@ COUNTS = {
     "lora": 16,
     "checkpoint": 6,
     "lr_scheduler": 14,
-    "recompute": 14,
+    "recompute": 16,
     "moe": 4,
     "8_proc": 10,
 }

@@ -215,8 +215,8 @@ TEST_F(TrainCommandTest, NumbersOutOfRangeAreRefused) {
   ExpectTrainRefused({"--save_interval", "2"}, {"save_interval: expected --save"});
   ExpectTrainRefused({"--activation_recompute", "--recompute_method", "some"},
                      {"recompute_method: expected none, uniform or block, got some"});
-  ExpectTrainRefused({"--activation_recompute", "--recompute_granularity", "selective"},
-                     {"recompute_granularity: expected none or full, got selective"});
+  ExpectTrainRefused({"--activation_recompute", "--recompute_granularity", "half"},
+                     {"recompute_granularity: expected none, selective or full, got half"});
 }
 
 TEST_F(TrainCommandTest, TokenFilesThatAreWrongAreRefused) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "infini_train/checkpoint/training_checkpoint.h"
+#include "infini_train/trainer/model_source.h"
 #include "infini_train/trainer/setup.h"
 #include "infini_train/trainer/train_checks.h"
 
@@ -38,7 +39,8 @@ bool Validates(const TrainOptions& o) {
 
 }  // namespace
 
-RunInputs::RunInputs(const TrainOptions& options) : accumulation_steps(CheckTrainOptions(options)) {
+RunInputs::RunInputs(const TrainOptions& given)
+    : options(given), accumulation_steps(CheckTrainOptions(given)) {
   InputDataOptions train_data = TrainingData(options);
   InputDataOptions validation_data = ValidationData(options);
   CheckInputData(train_data);
@@ -49,6 +51,7 @@ RunInputs::RunInputs(const TrainOptions& options) : accumulation_steps(CheckTrai
     resume_from = checkpoint::FindCheckpoint(options.load);
     tokenizer_folders.push_back(resume_from);
   }
+  weights_from = WeightsOfCheckpoint(resume_from, options);
   for (const std::vector<std::string>& inputs : {options.input_bin, options.input_jsonl}) {
     for (const std::string& folder : FoldersOf(inputs))
       tokenizer_folders.emplace_back(folder);
@@ -56,7 +59,7 @@ RunInputs::RunInputs(const TrainOptions& options) : accumulation_steps(CheckTrai
   tokenizer_folders.emplace_back(options.model);
   tokenizer = LoadOrFindTokenizer(options.tokenizer, tokenizer_folders);
 
-  config = ChooseModelConfig(options, resume_from, tokenizer ? tokenizer->vocab_size() : 0);
+  config = ChooseModelConfig(options, weights_from, tokenizer ? tokenizer->vocab_size() : 0);
   CheckFits(options, config);
   train_data.vocab_size = validation_data.vocab_size = config.transformer.vocab_size;
   train.emplace(train_data, tokenizer.get());
