@@ -116,7 +116,7 @@ std::string Describe(const std::optional<nn::RopeScaling>& scaling) {
 
 const std::vector<const ModelFamily*>& Families() {
   static const std::vector<const ModelFamily*> families = {&Gpt2Family(), &LlamaFamily(),
-                                                           &Qwen3Family()};
+                                                           &Qwen3Family(), &MixtralFamily()};
   return families;
 }
 
@@ -170,6 +170,11 @@ std::vector<std::string> Differences(const ModelConfig& a, const ModelConfig& b)
   compare("query_key_norm", x.query_key_norm, y.query_key_norm);
   compare("sliding_window", x.sliding_window, y.sliding_window);
   compare("max_window_layers", x.max_window_layers, y.max_window_layers);
+  compare("num_local_experts", x.num_local_experts, y.num_local_experts);
+  compare("num_experts_per_tok", x.num_experts_per_tok, y.num_experts_per_tok);
+  compare("output_router_logits", x.output_router_logits, y.output_router_logits);
+  compare("router_aux_loss_coef", x.router_aux_loss_coef, y.router_aux_loss_coef);
+  compare("router_jitter_noise", x.router_jitter_noise, y.router_jitter_noise);
   compare("scale_attention", x.scale_attention, y.scale_attention);
   compare("scale_attention_by_inverse_layer_index", x.scale_attention_by_inverse_layer_index,
           y.scale_attention_by_inverse_layer_index);

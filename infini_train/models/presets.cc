@@ -61,6 +61,15 @@ constexpr DecoderSize kQwen3Sizes[] = {
     {"qwen3-14b", 5120, 17408, 40, 40, 8, 128, false, kQwen3Tokens, 40960, 1e6, 0},
     {"qwen3-32b", 5120, 25600, 64, 64, 8, 128, false, kQwen3Tokens, 40960, 1e6, 0}};
 
+/// Eight experts, of which two see a token.
+constexpr std::int64_t kMixtralTokens = 32000;
+constexpr DecoderSize kMixtralSizes[] = {
+    {"mixtral-nano", 256, 352, 4, 4, 2, 64, false, kByteTokens, 1024, 1e4, 0},
+    {"mixtral", 1024, 3584, 12, 16, 8, 64, false, kMixtralTokens, 32768, 1e6, 0},
+    {"mixtral-1.2b", 1024, 3584, 12, 16, 8, 64, false, kMixtralTokens, 32768, 1e6, 0},
+    {"mixtral-8x7b", 4096, 14336, 32, 32, 8, 128, false, kMixtralTokens, 32768, 1e6, 0},
+    {"mixtral-8x22b", 6144, 16384, 56, 48, 8, 128, false, kMixtralTokens, 65536, 1e6, 0}};
+
 /// Completes a preset whose sizes are set.
 Preset Describe(Preset preset, const char* title) {
   const nn::TransformerConfig& t = preset.config.transformer;
@@ -135,6 +144,23 @@ Preset MakeQwen3(const DecoderSize& size) {
   return Describe(std::move(preset), "Qwen3");
 }
 
+Preset MakeMixtral(const DecoderSize& size) {
+  Preset preset = MakeDecoder(size);
+  preset.config.family = "mixtral";
+  nn::TransformerConfig& t = preset.config.transformer;
+  t.norm_eps = 1e-5;
+  t.num_local_experts = 8;
+  t.num_experts_per_tok = 2;
+  // A new model learns to use all of its experts; published ones have this off.
+  t.output_router_logits = true;
+  t.router_aux_loss_coef = 0.02;
+  if (size.vocab_size == kMixtralTokens) {
+    preset.config.bos_token_id = 1;
+    preset.config.eos_token_ids = {2};
+  }
+  return Describe(std::move(preset), "Mixtral");
+}
+
 }  // namespace
 
 const std::vector<Preset>& Presets() {
@@ -150,6 +176,8 @@ const std::vector<Preset>& Presets() {
       list.push_back(MakeLlama3(size));
     for (const DecoderSize& size : kQwen3Sizes)
       list.push_back(MakeQwen3(size));
+    for (const DecoderSize& size : kMixtralSizes)
+      list.push_back(MakeMixtral(size));
     return list;
   }();
   return presets;

@@ -239,6 +239,8 @@ def decoder_configs():
         "windows": {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
         "layers": {"use_sliding_window": True, "layer_types": ["full_attention", "sliding_attention"]},
         "huge": {"head_dim": 2**53, "num_key_value_heads": 2**53},
+        "experts": {"model_type": "mixtral", "num_local_experts": 3, "num_experts_per_tok": 4},
+        "no_experts": {"model_type": "mixtral", "num_local_experts": 0, "sliding_window": 0},
         "null": {"head_dim": None, "num_key_value_heads": None, "sliding_window": None},
     }
     for name, more in fields.items():
@@ -267,7 +269,8 @@ def model_config():
     for field in ["vocab_size", "n_embd", "n_head", "n_layer"]:
         for value in [-1, 0, 2**31, 2**53, 2**63 - 1, 2**64 - 1, 10**30, 1.5]:
             yield f"{field}_{value}", json.dumps({**sizes, field: value}).encode()
-    for family in ["llama", "llama_biases", "llama_one_key_head", "qwen3", "qwen3_windows", "mixtral"]:
+    llamas = ["llama", "llama_biases", "llama_one_key_head"]
+    for family in [*llamas, "qwen3", "qwen3_windows", "mixtral", "mixtral_8_experts"]:
         yield family, (TESTS / "golden" / "data" / family / "config.json").read_bytes()
     yield from decoder_configs()
     yield "deep", b'{"model_type":' + b"[" * 10000
@@ -288,6 +291,11 @@ def model_config():
         payload = bytes(size * (values + extra))
         yield f"llmc_{name}", struct.pack("<256i", *header, *[0] * 244) + payload
         yield f"llmc_{name}_hostile", struct.pack("<256i", magic, version, *[2**31 - 1] * 12, *[0] * 242)
+    # Two experts of one for a token.
+    mixtral = [20260513, 2, *sizes, 2, 0, 0, 0, *reals[2:], 0, 1, 24]
+    payload = bytes(4 * (values + 2 * 8 + 3 * 8 * 24))
+    yield "llmc_mixtral", struct.pack("<256i", *mixtral, *[0] * 239) + payload
+    yield "llmc_mixtral_hostile", struct.pack("<256i", 20260513, 2, *[2**31 - 1] * 15, *[0] * 239)
     yield "empty_file", b""
 
 

@@ -166,6 +166,75 @@ def mixtral() -> MixtralConfig:
     )
 
 
+def mixtral_top_1() -> MixtralConfig:
+    """Four experts, one for each token, one key head, tied head."""
+    return MixtralConfig(
+        vocab_size=61,
+        hidden_size=20,
+        intermediate_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=6,
+        num_local_experts=4,
+        num_experts_per_tok=1,
+        max_position_embeddings=40,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        output_router_logits=True,
+        router_aux_loss_coef=0.05,
+        rope_parameters={"rope_type": "default", "rope_theta": 5000.0},
+        bos_token_id=59,
+        eos_token_id=60,
+    )
+
+
+def mixtral_8_experts() -> MixtralConfig:
+    """Eight experts, two for each token, a sliding window."""
+    return MixtralConfig(
+        vocab_size=53,
+        hidden_size=20,
+        intermediate_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+        max_position_embeddings=40,
+        rms_norm_eps=1e-5,
+        sliding_window=7,
+        tie_word_embeddings=False,
+        output_router_logits=True,
+        router_aux_loss_coef=0.02,
+        rope_parameters={"rope_type": "default", "rope_theta": 5000.0},
+        bos_token_id=51,
+        eos_token_id=52,
+    )
+
+
+def mixtral_8_top_1() -> MixtralConfig:
+    """Eight experts, one for each token, of three layers."""
+    return MixtralConfig(
+        vocab_size=41,
+        hidden_size=20,
+        intermediate_size=8,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=6,
+        num_local_experts=8,
+        num_experts_per_tok=1,
+        max_position_embeddings=40,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=False,
+        output_router_logits=True,
+        router_aux_loss_coef=0.03,
+        rope_parameters={"rope_type": "default", "rope_theta": 5000.0},
+        bos_token_id=39,
+        eos_token_id=40,
+    )
+
+
 FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     "gpt2": gpt2,
     "llama": llama,
@@ -174,4 +243,7 @@ FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     "qwen3": qwen3,
     "qwen3_windows": qwen3_windows,
     "mixtral": mixtral,
+    "mixtral_top_1": mixtral_top_1,
+    "mixtral_8_experts": mixtral_8_experts,
+    "mixtral_8_top_1": mixtral_8_top_1,
 }

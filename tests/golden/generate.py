@@ -33,6 +33,7 @@ BATCH, SEQUENCE = 3, 29
 PROMPT, NEW_TOKENS = 7, 16
 STEPS, WARMUP_STEPS, PEAK_LEARNING_RATE = 20, 4, 4e-3
 IGNORE_INDEX = -100
+PADDED_LENGTHS = (29, 11, 20)  # of the evaluation batch's rows, where it stands for a padded one
 MASKED_LABELS_PER_ROW = (1, 7, 3, 5)
 OPTIMIZER = {"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "max_grad_norm": 1.0}
 
@@ -237,6 +238,24 @@ def require(what: str, measured: float, limit: float) -> None:
         raise SystemExit(f"{what}: {measured:.2e} from float64, expected at most {limit:.0e}")
 
 
+def route(model: PreTrainedModel, double: Reference, ids: Tensor) -> tuple[Tensor, float]:
+    """Experts of each token (layers, batch x sequence, experts per token), the most probable first,
+    and the load-balancing loss, without its coefficient, of the batch padded behind PADDED_LENGTHS."""
+    mask = torch.arange(ids.shape[1]) < torch.tensor(PADDED_LENGTHS)[:, None]
+    choices = model.config.num_experts_per_tok
+    with torch.no_grad():
+        gates = torch.stack(model(input_ids=ids, use_cache=False).router_logits)
+        exact_gates = reference.forward(double.config, double.weights, ids).router_logits
+        padded = model(input_ids=ids, attention_mask=mask.long(), use_cache=False).aux_loss.item()
+        counted = exact_gates[:, mask.flatten()].flatten(0, 1)
+        exact_padded = reference.load_balancing_loss(double.config, counted).item()
+    experts = gates.softmax(-1).topk(choices, -1).indices
+    if not torch.equal(experts, exact_gates.topk(choices, -1).indices):
+        raise SystemExit("float64 chooses other experts: choose another seed")
+    require("load-balancing loss of a padded batch", abs(padded / exact_padded - 1), ROUNDING["scalars"])
+    return experts, padded
+
+
 def versions() -> dict[str, str]:
     return {
         "python": platform.python_version(),
@@ -264,6 +283,12 @@ def write_family(name: str, folder: Path) -> None:
 
     masked = backward(single, inputs.masked_input_ids, inputs.masked_labels)[1:]
     exact_masked = backward(double, inputs.masked_input_ids, inputs.masked_labels)[1:]
+    routing, padded, masked_part = {}, {}, {}
+    if hasattr(config, "num_local_experts"):
+        experts, loss_of_padded = route(model, double, inputs.input_ids)
+        masked_part = {"auxiliary_loss": single.logits(inputs.masked_input_ids)[1].item()}
+        routing = {"router_experts": experts.to(torch.int32)}
+        padded = {"padded": {"lengths": PADDED_LENGTHS, "load_balancing_loss": loss_of_padded}}
     ids, next_logits, margin = generate(model, double, inputs.prompt)
     for what, lead in ("token", margin), ("expert", double.router_margin):
         if lead < SMALLEST_MARGIN:
@@ -272,6 +297,8 @@ def write_family(name: str, folder: Path) -> None:
     trained = Transformers(copy.deepcopy(model))
     training = train(trained, inputs.training_tokens)
     exact_training = train(double, inputs.training_tokens)
+    if double.router_margin < SMALLEST_MARGIN / 2:
+        raise SystemExit(f"{name}: an expert leads by {double.router_margin:.1e} in training: another seed")
     training["evaluation_loss"] = evaluate(trained, inputs)
     exact_training["evaluation_loss"] = evaluate(double, inputs)
     mixed = Transformers(copy.deepcopy(model), autocast=True)
@@ -301,7 +328,7 @@ def write_family(name: str, folder: Path) -> None:
 
     save_file(gradients, folder / "gradients.safetensors", {"format": "pt"})
     tensors = {n: t.to(torch.int32) for n, t in vars(inputs).items()}
-    tensors |= {"logits": logits, "generated_logits": next_logits}
+    tensors |= {"logits": logits, "generated_logits": next_logits} | routing
     save_file(tensors, folder / "golden.safetensors", {"format": "pt"})
     golden = {
         "versions": versions(),
@@ -309,7 +336,8 @@ def write_family(name: str, folder: Path) -> None:
         "loss": loss,
         "auxiliary_loss": auxiliary,
         "grad_norm": grad_norm,
-        "masked": {"loss": masked[0], "grad_norm": masked[1]},
+        "masked": {"loss": masked[0], "grad_norm": masked[1]} | masked_part,
+        **padded,
         "optimizer": OPTIMIZER | {"learning_rates": learning_rates()},
         "training": training,
         "training_bfloat16": training_bfloat16,

@@ -22,6 +22,7 @@ class Output(NamedTuple):
     logits: Tensor
     auxiliary_loss: Tensor = torch.zeros((), dtype=torch.float64)
     router_margin: float = math.inf  # smallest lead of a chosen expert over one left out
+    router_logits: Tensor | None = None  # (layers, batch x sequence, experts)
 
 
 def forward(config: PreTrainedConfig, weights: Weights, ids: Tensor) -> Output:
@@ -149,13 +150,14 @@ def _llama_like(config: PreTrainedConfig, w: Weights, ids: Tensor) -> Output:
     gates = torch.cat(router_logits)
     lead = gates.topk(config.num_experts_per_tok + 1, -1).values[:, -2:].detach()
     margin = (lead[:, 0] - lead[:, 1]).min().item()
-    return Output(logits, _load_balancing_loss(config, gates), margin)
+    auxiliary = config.router_aux_loss_coef * load_balancing_loss(config, gates)
+    return Output(logits, auxiliary, margin, torch.stack(router_logits))
 
 
-def _load_balancing_loss(config: PreTrainedConfig, gates: Tensor) -> Tensor:
+def load_balancing_loss(config: PreTrainedConfig, gates: Tensor) -> Tensor:
     """Experts x sum over slots and experts of (share of choices x mean probability)."""
     probabilities = gates.softmax(-1)
     experts = probabilities.shape[-1]
     chosen = probabilities.topk(config.num_experts_per_tok, -1).indices
     share = F.one_hot(chosen, experts).double().mean(0)
-    return config.router_aux_loss_coef * experts * (share * probabilities.mean(0)).sum()
+    return experts * (share * probabilities.mean(0)).sum()

@@ -12,6 +12,7 @@
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/models/model.h"
+#include "infini_train/nn/router_statistics.h"
 #include "infini_train/optim/optimizer.h"
 #include "infini_train/trainer/sampler.h"
 #include "tests/common/device_test.h"
@@ -34,6 +35,8 @@ class ModelGolden : public DeviceTestWith<std::string> {
 
   /// Token ids of the golden file, on the device.
   Tensor Ids(const std::string& name) const { return To(golden_.Ids(name), device()); }
+
+  bool HasExperts() const { return model_.config.transformer.num_local_experts > 0; }
 
   /// Mean loss of a batch, with gradients left at the parameters.
   double LossAndGradients(const Tensor& ids, const Tensor& labels, double scale) {
@@ -90,13 +93,12 @@ ModelGolden::Training ModelGolden::Train(std::optional<DataType> autocast_type) 
   return result;
 }
 
-INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE_WITH(ModelGolden,
-                                           ::testing::Values("gpt2", "llama", "llama_biases",
-                                                             "llama_one_key_head", "qwen3",
-                                                             "qwen3_windows"),
-                                           [](const auto& test) {
-                                             return std::get<1>(test.param);
-                                           });
+INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE_WITH(
+    ModelGolden,
+    ::testing::Values("gpt2", "llama", "llama_biases", "llama_one_key_head", "qwen3",
+                      "qwen3_windows", "mixtral", "mixtral_top_1", "mixtral_8_experts",
+                      "mixtral_8_top_1"),
+    [](const auto& test) { return std::get<1>(test.param); });
 
 TEST_P(ModelGolden, Logits) {
   const NoGrad no_grad;
@@ -134,16 +136,67 @@ TEST_P(ModelGolden, OneMeanOverAllLabelsHoweverTheBatchIsSplit) {
   const Tensor ids = Ids("masked_input_ids");
   const Tensor labels = Ids("masked_labels");
   constexpr double kScale = 1.0 / 16.0;
+  double expected = golden_.json()["masked"]["loss"];
   for (const std::int64_t rows : {4, 2, 1}) {
+    const bool is_split = rows < 4;
+    if (HasExperts() && is_split && model_.module->training()) {
+      // The load-balancing loss of a batch is not the sum of its parts'.
+      model_.module->Train(false);
+      expected -= golden_.json()["masked"]["auxiliary_loss"].get<double>();
+    }
     model_.module->ZeroGrad();
     double loss = 0.0;
     for (std::int64_t row = 0; row < ids.size(0); row += rows) {
       loss += LossAndGradients(Contiguous(Slice(ids, 0, row, row + rows)),
                                Contiguous(Slice(labels, 0, row, row + rows)), kScale);
     }
-    EXPECT_LE(RelativeError(loss, golden_.json()["masked"]["loss"]), 1e-5) << rows;
+    EXPECT_LE(RelativeError(loss, expected), 1e-5) << rows;
+    if (HasExperts() && is_split) continue;
     EXPECT_LE(RelativeError(GradientNorm(), golden_.json()["masked"]["grad_norm"]), 1e-5) << rows;
   }
+}
+
+TEST_P(ModelGolden, RoutersChooseTheSameExperts) {
+  if (!HasExperts()) return;
+  std::vector<Tensor> logits;
+  for (const auto& [name, module] : model_.module->NamedModules()) {
+    if (!name.ends_with(".mlp.router")) continue;
+    module->RegisterForwardHook([&](nn::Module&, const Tensor&, const Tensor& output) {
+      logits.push_back(output);
+      return Tensor();
+    });
+  }
+  const NoGrad no_grad;
+  (*model_.module)(Ids("input_ids"));
+  const Tensor expected = golden_.Get("router_experts");
+  ASSERT_EQ(static_cast<std::int64_t>(logits.size()), expected.size(0));
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const Tensor experts = TopK(Softmax(logits[i], -1), expected.size(2)).second;
+    EXPECT_EQ(
+        To(experts, DataType::kInt32).ToVector<std::int32_t>(),
+        Contiguous(Select(expected, 0, static_cast<std::int64_t>(i))).ToVector<std::int32_t>());
+  }
+}
+
+TEST_P(ModelGolden, LoadBalancingLossWithAndWithoutPadding) {
+  if (!HasExperts()) return;
+  const NoGrad no_grad;
+  const Tensor ids = Ids("input_ids");
+  const auto loss = [&](const Tensor& token_mask) {
+    nn::RouterStatistics routers;
+    nn::ForwardContext context;
+    context.routers = &routers;
+    context.token_mask = token_mask;
+    model_.module->HiddenStates(ids, context);
+    return routers.LoadBalancingLoss().Item();
+  };
+  const double coefficient = model_.config.transformer.router_aux_loss_coef;
+  EXPECT_LE(RelativeError(coefficient * loss({}), golden_.json()["auxiliary_loss"]), 1e-6);
+  const nlohmann::json& padded = golden_.json()["padded"];
+  const std::vector<std::int64_t> lengths = padded["lengths"];
+  const Tensor ends = Tensor::FromVector(lengths, {static_cast<std::int64_t>(lengths.size()), 1});
+  const Tensor mask = Lt(Arange(0, ids.size(1)), ends);
+  EXPECT_LE(RelativeError(loss(To(mask, device())), padded["load_balancing_loss"]), 1e-6);
 }
 
 TEST_P(ModelGolden, TwentyTrainingSteps) {

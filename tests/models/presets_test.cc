@@ -40,7 +40,10 @@ TEST(Presets, HaveTheKnownNumbersOfParameters) {
                                                         {"qwen3-4b", 4'022'468'096},
                                                         {"qwen3-8b", 8'190'735'360},
                                                         {"qwen3-14b", 14'768'307'200},
-                                                        {"qwen3-32b", 32'762'123'264}};
+                                                        {"qwen3-32b", 32'762'123'264},
+                                                        {"mixtral", 1'160'373'248},
+                                                        {"mixtral-1.2b", 1'160'373'248},
+                                                        {"mixtral-8x7b", 46'702'792'704}};
   for (const auto& [name, count] : known) {
     const Preset* preset = FindPreset(name);
     ASSERT_NE(preset, nullptr) << name;
@@ -57,13 +60,14 @@ TEST(Presets, HaveTheKnownNumbersOfParameters) {
 TEST(Presets, EndTextsAsTheirTokenizersDo) {
   const std::pair<const char*, std::vector<std::int64_t>> ends[] = {
       {"gpt2", {50256}},    {"gpt2-nano", {256}},        {"llama3-nano", {256}},
-      {"llama3", {128001}}, {"qwen3", {151645, 151643}}, {"qwen3-nano", {256}}};
+      {"llama3", {128001}}, {"qwen3", {151645, 151643}}, {"qwen3-nano", {256}},
+      {"mixtral", {2}},     {"mixtral-nano", {256}}};
   for (const auto& [name, tokens] : ends)
     EXPECT_EQ(FindPreset(name)->config.eos_token_ids, tokens) << name;
 }
 
 TEST(Presets, CreateModelsOfThatManyParameters) {
-  for (const char* name : {"gpt2-nano", "llama3-nano", "qwen3-nano"}) {
+  for (const char* name : {"gpt2-nano", "llama3-nano", "qwen3-nano", "mixtral-nano"}) {
     const ModelConfig& config = FindPreset(name)->config;
     const Model model = CreateModel(config, 7);
     std::int64_t count = 0;

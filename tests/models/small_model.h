@@ -39,7 +39,7 @@ inline ModelConfig SmallConfig() {
   return config;
 }
 
-/// A "llama" or "qwen3" in which every size differs from the others; no biases.
+/// A "llama", "qwen3" or "mixtral" in which every size differs from the others; no biases.
 inline ModelConfig SmallDecoderConfig(const std::string& family) {
   ModelConfig config =
       models::FindPreset(family + (family == "llama" ? "3-nano" : "-nano"))->config;

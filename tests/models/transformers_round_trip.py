@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-MODELS = ["gpt2", "llama", "llama_biases", "llama_one_key_head", "qwen3", "qwen3_windows"]
+LLAMAS = ["llama", "llama_biases", "llama_one_key_head"]
+MODELS = ["gpt2", *LLAMAS, "qwen3", "qwen3_windows", "mixtral", "mixtral_8_experts"]
 
 
 def run(*command: object) -> None:

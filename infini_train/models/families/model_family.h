@@ -27,6 +27,9 @@ struct WeightPart {
 struct WeightMapping {
   std::string parameter;
   std::vector<WeightPart> parts;
+  /// The parameter as one tensor, which some files hold instead of the parts; empty: none do.
+  /// Saving writes the parts.
+  std::string whole = {};
 };
 
 /// What a family adds to the one transformer: its configuration file and its weight names. The
@@ -64,6 +67,7 @@ const std::vector<const ModelFamily*>& Families();
 
 const ModelFamily& Gpt2Family();
 const ModelFamily& LlamaFamily();
+const ModelFamily& MixtralFamily();
 const ModelFamily& Qwen3Family();
 
 }  // namespace infini_train::models

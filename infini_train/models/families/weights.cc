@@ -32,18 +32,20 @@ Dims StoredShape(const WeightPart& part, const Tensor& rows) {
   return shape;
 }
 
-/// Calls visitor(part, rows of the parameter) for each part of each mapping.
-template <typename Visitor>
-void VisitParts(const ModelFamily& family, const Model& model, Visitor visitor) {
+/// Calls visitor(part, rows of the parameter, parameter) for each part of each mapping that
+/// parts_of(mapping) says.
+template <typename PartsOf, typename Visitor>
+void VisitParts(const ModelFamily& family, const Model& model, PartsOf parts_of, Visitor visitor) {
   const NoGrad no_grad;
   const nn::NamedTensors named = model.module->NamedParameters();
   const std::unordered_map<std::string, Tensor> parameters(named.begin(), named.end());
   for (const WeightMapping& mapping : family.WeightMap(model.config)) {
-    const Tensor parameter = RowsOf(parameters.at(mapping.parameter));
+    const Tensor& parameter = parameters.at(mapping.parameter);
+    const Tensor matrix = RowsOf(parameter);
     std::int64_t row = 0;
-    for (const WeightPart& part : mapping.parts) {
-      const std::int64_t rows = part.rows >= 0 ? part.rows : parameter.size(0);
-      visitor(part, Slice(parameter, 0, row, row + rows));
+    for (const WeightPart& part : parts_of(mapping)) {
+      const std::int64_t rows = part.rows >= 0 ? part.rows : matrix.size(0);
+      visitor(part, Slice(matrix, 0, row, row + rows), parameter);
       row += rows;
     }
   }
@@ -74,7 +76,8 @@ void CopyWeight(const Tensor& target, const Tensor& stored) {
 
 checkpoint::NamedTensors WeightsForFile(const ModelFamily& family, const Model& model) {
   checkpoint::NamedTensors tensors;
-  VisitParts(family, model, [&](const WeightPart& part, const Tensor& rows) {
+  const auto all = [](const WeightMapping& mapping) { return mapping.parts; };
+  VisitParts(family, model, all, [&](const WeightPart& part, const Tensor& rows, const Tensor&) {
     const bool head = part.name == "lm_head.weight";
     tensors.emplace_back((head ? "" : std::string(family.optional_prefix())) + part.name,
                          part.transposed ? Transpose(rows, 0, 1) : rows);
@@ -86,13 +89,22 @@ WeightPlan::WeightPlan(const ModelFamily& family, const Model& model,
                        const checkpoint::SafetensorsFolder& files) {
   std::unordered_set<std::string> used;
   std::vector<std::string> missing, misshapen, mistyped, unexpected;
-  VisitParts(family, model, [&](const WeightPart& part, const Tensor& rows) {
-    const std::string prefixed = std::string(family.optional_prefix()) + part.name;
-    const std::string name = files.Contains(prefixed) ? prefixed : part.name;
+  const auto name_in_file = [&](const std::string& name) {
+    const std::string prefixed = std::string(family.optional_prefix()) + name;
+    return files.Contains(prefixed) ? prefixed : name;
+  };
+  const auto parts_in_file = [&](const WeightMapping& mapping) {
+    const bool is_whole = !mapping.whole.empty() && files.Contains(name_in_file(mapping.whole)) &&
+                          !files.Contains(name_in_file(mapping.parts.front().name));
+    return is_whole ? std::vector<WeightPart>{{mapping.whole}} : mapping.parts;
+  };
+  const auto plan = [&](const WeightPart& part, const Tensor& rows, const Tensor& parameter) {
+    const std::string name = name_in_file(part.name);
     used.insert(name);
     if (!files.Contains(name)) {
       missing.push_back(part.name);
-    } else if (const Dims expected = StoredShape(part, rows); !(files.shape(name) == expected)) {
+    } else if (const Dims expected = StoredShape(part, part.rows < 0 ? parameter : rows);
+               !(files.shape(name) == expected)) {
       misshapen.push_back(fmt::format("{} (expected {}, found {})", name, expected.ToString(),
                                       files.shape(name).ToString()));
     } else if (const DataType found = files.dtype(name); !IsFloatingPoint(found)) {
@@ -101,7 +113,8 @@ WeightPlan::WeightPlan(const ModelFamily& family, const Model& model,
     } else {
       steps_.push_back({rows, name, part.transposed});
     }
-  });
+  };
+  VisitParts(family, model, parts_in_file, plan);
   for (const std::string& name : files.Names()) {
     std::string_view plain = name;
     if (plain.starts_with(family.optional_prefix()))
@@ -129,7 +142,7 @@ void WeightPlan::Run(const checkpoint::SafetensorsFolder& files) const {
     for (; ahead < steps_.size() && ahead_bytes < kReadAheadBytes; ++ahead) {
       ahead_bytes += files.ReadAhead(steps_[ahead].name);
     }
-    const Tensor stored = files.Load(steps_[i].name);
+    const Tensor stored = RowsOf(files.Load(steps_[i].name));
     CopyWeight(steps_[i].target, steps_[i].transposed ? Transpose(stored, 0, 1) : stored);
     ahead_bytes -= stored.nbytes();
   }
