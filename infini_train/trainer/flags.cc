@@ -181,10 +181,12 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
   AddSampleFlags(flags, o);
   flags.Add("tokenizer,tokenizer_bin", o.tokenizer,
             "for samples, and saved with checkpoints; default: the one beside data or model");
-  flags.Add("batch_size", o.batch_size, "sequences of a micro-batch");
+  flags.Add("batch_size,micro_batch_size", o.batch_size, "sequences of a micro-batch");
   flags.Add("sequence_length", o.sequence_length, "tokens of a sequence");
   flags.Add("total_batch_size", o.total_batch_size,
             "tokens of an optimizer step, gradients accumulated; 0 for one micro-batch");
+  flags.Add("global_batch_size", o.global_batch_size,
+            "sequences of an optimizer step, in place of total_batch_size; 0 leaves it to that");
   flags.Add("shuffle", o.shuffle, "visit the windows of each epoch in a random order");
   flags.Add("overfit_single_batch", o.overfit_single_batch, "train on the first batch only");
 

@@ -31,6 +31,7 @@ struct TrainOptions {
   std::int64_t batch_size = 4;
   std::int64_t sequence_length = 64;
   std::int64_t total_batch_size = 0;
+  std::int64_t global_batch_size = 0;
   bool shuffle = true;
   bool overfit_single_batch = false;
 

@@ -65,17 +65,12 @@ std::int64_t CheckTrainOptions(const TrainOptions& o) {
     Require(value > 0 && value < (std::int64_t{1} << 31), flag, "a positive 31-bit number", value);
   }
   const std::pair<const char*, std::int64_t> not_negative[] = {
-      {"num_iteration", o.num_iteration},
-      {"total_batch_size", o.total_batch_size},
-      {"log_interval", o.log_interval},
-      {"val_loss_every", o.val_loss_every},
-      {"val_max_steps", o.val_max_steps},
-      {"freq_generate_txt", o.sample_every},
-      {"save_interval", o.save_interval},
-      {"lr_warmup_iters", o.lr_warmup_iters},
-      {"lr_decay_iters", o.lr_decay_iters},
-      {"lr_stable_iters", o.lr_stable_iters},
-      {"max_checkpoint_keep", o.max_checkpoint_keep}};
+      {"num_iteration", o.num_iteration},         {"total_batch_size", o.total_batch_size},
+      {"global_batch_size", o.global_batch_size}, {"log_interval", o.log_interval},
+      {"val_loss_every", o.val_loss_every},       {"val_max_steps", o.val_max_steps},
+      {"freq_generate_txt", o.sample_every},      {"save_interval", o.save_interval},
+      {"lr_warmup_iters", o.lr_warmup_iters},     {"lr_decay_iters", o.lr_decay_iters},
+      {"lr_stable_iters", o.lr_stable_iters},     {"max_checkpoint_keep", o.max_checkpoint_keep}};
   for (const auto& [flag, value] : not_negative)
     Require(value >= 0, flag, "0 or more", value);
   const std::pair<const char*, double> real_not_negative[] = {
@@ -114,9 +109,22 @@ std::int64_t CheckTrainOptions(const TrainOptions& o) {
   if (o.save_interval > 0) {
     Require(!o.save.empty(), "save_interval", "--save to say where", "none");
   }
+  const std::int64_t ranks = o.nthread_per_process;
+  if (o.global_batch_size > 0) {
+    Require(o.total_batch_size == 0, "global_batch_size", "only one of it and total_batch_size",
+            "both");
+    const bool divides =
+        o.global_batch_size % o.batch_size == 0 && o.global_batch_size / o.batch_size % ranks == 0;
+    if (!divides) {
+      throw Error(fmt::format(
+          "global_batch_size: expected a multiple of batch_size{} = {}, got {}",
+          ranks > 1 ? fmt::format(" * nthread_per_process = {} * {}", o.batch_size, ranks) : "",
+          o.batch_size * ranks, o.global_batch_size));
+    }
+    return o.global_batch_size / o.batch_size / ranks;
+  }
   const std::int64_t micro = o.batch_size * o.sequence_length;
   if (o.total_batch_size == 0) return 1;
-  const std::int64_t ranks = o.nthread_per_process;
   if (o.total_batch_size % micro != 0 || o.total_batch_size / micro % ranks != 0) {
     throw Error(fmt::format(
         "total_batch_size: expected a multiple of batch_size * sequence_length{} = {} "

@@ -174,6 +174,7 @@ TEST_F(TrainCommandTest, NumbersOutOfRangeAreRefused) {
                                                        {"recompute_num_layers", "0"},
                                                        {"text_length", "0"},
                                                        {"total_batch_size", "-16"},
+                                                       {"global_batch_size", "-1"},
                                                        {"log_interval", "-1"},
                                                        {"val_loss_every", "-1"},
                                                        {"val_max_steps", "-1"},
@@ -245,10 +246,27 @@ TEST_F(TrainCommandTest, TokenFilesThatAreWrongAreRefused) {
   ExpectTrainRefused({"--input_val_bin", run_ / "magic.bin"}, {"magic.bin", "12345"});
 }
 
+// The flags of the mixtral program elsewhere: sequences in place of tokens.
+TEST_F(TrainCommandTest, BatchesMayBeCountedInSequences) {
+  const auto train = [&](const Arguments& more) {
+    Arguments arguments = Train(more);
+    return Call(arguments).out;
+  };
+  const auto first_line = [](const std::string& out) { return out.substr(0, out.find('\n')); };
+  const std::string in_tokens =
+      first_line(train({"--batch_size", "2", "--total_batch_size", "48"}));
+  EXPECT_THAT(in_tokens, HasSubstr("48 tokens a step (3 x 2 x 8)"));
+  EXPECT_EQ(first_line(train({"--micro_batch_size", "2", "--global_batch_size", "6"})), in_tokens);
+}
+
 TEST_F(TrainCommandTest, BatchesThatDoNotFitAreRefused) {
   ExpectTrainRefused({"--total_batch_size", "24"},
                      {"total_batch_size: expected a multiple of batch_size * sequence_length = 2 * "
                       "8 = 16, got 24"});
+  ExpectTrainRefused({"--global_batch_size", "3"},
+                     {"global_batch_size: expected a multiple of batch_size = 2, got 3"});
+  ExpectTrainRefused({"--global_batch_size", "4", "--total_batch_size", "32"},
+                     {"global_batch_size: expected only one of it and total_batch_size, got both"});
   ExpectTrainRefused({"--sequence_length", "17"},
                      {"sequence_length: expected at most the model's 16 positions, got 17"});
   ExpectRefused({"train"},
