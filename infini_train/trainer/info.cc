@@ -44,6 +44,13 @@ void DescribeConfig(const models::ModelConfig& config, std::FILE* out) {
       config.family, t.NumParameters(), t.num_hidden_layers, t.hidden_size, t.num_attention_heads,
       t.num_key_value_heads, t.head_dim, t.intermediate_size, t.vocab_size,
       t.max_position_embeddings);
+  if (t.num_local_experts > 0) {
+    fmt::print(
+        out, "{} experts a layer, {} for a token; {}\n", t.num_local_experts, t.num_experts_per_tok,
+        t.output_router_logits
+            ? fmt::format("trained with the load-balancing loss times {}", t.router_aux_loss_coef)
+            : "trained without the load-balancing loss");
+  }
 }
 
 /// Whether a file starts like a token shard; its own reader says what is wrong with it.

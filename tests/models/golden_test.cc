@@ -235,7 +235,14 @@ TEST_P(ModelGolden, LogitsAreBFloat16UnderAutocast) {
   const Autocast autocast(DataType::kBFloat16);
   const Tensor logits = (*model_.module)(Ids("input_ids"));
   EXPECT_EQ(logits.dtype(), DataType::kBFloat16);
-  EXPECT_LE(RelativeError(logits, golden_.Get("logits")), 5e-2);
+  if (HasExperts()) {
+    // A router that sees rounded numbers may send a token to another expert.
+    const Tensor expected = To(golden_.Get("logits"), device());
+    const Tensor away = Mean(Abs(To(logits, DataType::kFloat32) - expected));
+    EXPECT_LE(away.Item(), 1e-2 * Max(Abs(expected)).Item());
+  } else {
+    EXPECT_LE(RelativeError(logits, golden_.Get("logits")), 5e-2);
+  }
 }
 
 TEST_P(ModelGolden, GreedyGenerationWithACache) {

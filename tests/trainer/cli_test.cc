@@ -473,6 +473,10 @@ TEST(Commands, FromTextToText) {
   EXPECT_THAT(Call({"info", run / "train.bin"}).out,
               HasSubstr("60 tokens of 2 bytes, largest id 59"));
   EXPECT_THAT(Call({"info", "gpt2"}).out, HasSubstr("124439808 parameters"));
+  EXPECT_THAT(Call({"info", "mixtral-8x7b"}).out,
+              AllOf(HasSubstr("46702792704 parameters"),
+                    HasSubstr("8 experts a layer, 2 for a token; trained with the load-balancing "
+                              "loss times 0.02")));
   EXPECT_THAT(Call({"info"}).out, AllOf(HasSubstr("device cpu"), HasSubstr("preset gpt2-nano")));
   ExpectRefused({"info", run / "nothing"}, {"nothing"});
 }

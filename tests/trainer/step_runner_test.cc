@@ -104,11 +104,18 @@ struct Setting {
   bool targets_vary = false;
 };
 
+/// A tiny GPT-2, or a Mixtral with noise at its routers.
+models::ModelConfig ConfigOf(const Setting& setting) {
+  if (!setting.experts) return TinyConfig();
+  models::ModelConfig config = TinyConfigWithExperts();
+  config.transformer.router_jitter_noise = 0.1;
+  return config;
+}
+
 /// A tiny model in training.
 struct Training {
   Training(Device device, const Setting& setting, GraphMode graph)
-      : model(models::CreateModel(setting.experts ? TinyConfigWithExperts() : TinyConfig(), 3,
-                                  {device})) {
+      : model(models::CreateModel(ConfigOf(setting), 3, {device})) {
     ManualSeed(11);
     model.module->SetDropout(setting.dropout);
     if (setting.recompute) {

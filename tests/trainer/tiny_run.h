@@ -38,15 +38,21 @@ inline models::ModelConfig TinyConfig() {
   return config;
 }
 
-/// The same with experts in place of its MLPs.
+/// A Mixtral of these sizes.
 inline models::ModelConfig TinyConfigWithExperts() {
-  models::ModelConfig config = TinyConfig();
+  models::ModelConfig config = models::FindPreset("mixtral-nano")->config;
+  config.bos_token_id = kTinyVocabulary - 1;
+  config.eos_token_ids = {kTinyVocabulary - 1};
   nn::TransformerConfig& t = config.transformer;
-  t.activation = nn::Activation::kSwiGlu;
-  t.mlp_bias = false;
+  t.vocab_size = kTinyVocabulary;
+  t.max_position_embeddings = kTinyPositions;
+  t.hidden_size = 16;
+  t.num_hidden_layers = 2;
+  t.num_attention_heads = 2;
+  t.num_key_value_heads = 1;
+  t.head_dim = 8;
+  t.intermediate_size = 12;
   t.num_local_experts = 4;
-  t.num_experts_per_tok = 2;
-  t.output_router_logits = true;
   t.router_aux_loss_coef = 0.1;
   return config;
 }
@@ -59,11 +65,13 @@ inline std::string ReadText(const std::string& path) {
   return content.str();
 }
 
-/// A folder with a tiny model ("start") and token files ("train.bin", "val.bin") to train it on.
+/// A folder with tiny models ("start", "experts") and token files ("train.bin", "val.bin") to train
+/// them on.
 class TinyRun {
  public:
   TinyRun() {
     models::SaveModel(models::CreateModel(TinyConfig(), 7), folder_ / "start");
+    models::SaveModel(models::CreateModel(TinyConfigWithExperts(), 7), folder_ / "experts");
     testing::WriteShard16(folder_ / "train.bin", 60);
     testing::WriteShard16(folder_ / "val.bin", 40);
     // All files count upwards, so the next token is easy to learn.

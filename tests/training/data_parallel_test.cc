@@ -86,6 +86,25 @@ TEST_P(DataParallelTrainingTest, HasTheLossesOfOneRankOnTheSameBatch) {
   }
 }
 
+// The same micro-batches, so the same load-balancing losses, whoever computes them.
+TEST_P(DataParallelTrainingTest, HasTheExpertsOfOneRankOnTheSameMicroBatches) {
+  if (!HasRanks(2)) GTEST_SKIP() << "needs 2 devices whose memory can be reduced";
+  TrainOptions options = Options(1);
+  options.model = run_ / "experts";
+  options.batch_size = kRows / 2;
+  options.num_iteration = 5;
+  const auto expected = Metrics(options, "one");
+  options.nthread_per_process = 2;
+  const auto found = Metrics(options, "two");
+  ExpectSameTraining(expected, found);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    for (const char* key : {"aux_loss", "router_entropy", "expert_imbalance"}) {
+      const double value = expected[i].at(key);
+      EXPECT_NEAR(found[i].at(key), value, 1e-6 * value) << key << " of " << i + 1;
+    }
+  }
+}
+
 TEST_P(DataParallelTrainingTest, RecomputesAndTrainsInBFloat16) {
   if (!HasRanks(2)) GTEST_SKIP() << "needs 2 devices whose memory can be reduced";
   const auto options = [&](int num_ranks) {
