@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include "backends/simt/packed.h"
 #include "backends/simt/rows.h"
@@ -28,19 +27,16 @@ struct SoftmaxStatistics {
 };
 
 /// e^(x - shift) for the elements of a row of T. Half types, which cannot hold more, get it from a
-/// power of two that chips have an instruction for; bfloat16, of the least precision, with the
-/// product and the difference in one rounding, which may miss 1 where x is the shift.
+/// power of two that chips have an instruction for.
 template <typename T>
 class ShiftedExponential {
  public:
   using C = ComputeType<T>;
 
-  SIMT_DEVICE explicit ShiftedExponential(C shift) : shift_(kFused ? -shift * kLog2E : shift) {}
+  SIMT_DEVICE explicit ShiftedExponential(C shift) : shift_(shift) {}
 
   SIMT_DEVICE C operator()(C x) const {
-    if constexpr (kFused) {
-      return FastExp2(Fma(x, kLog2E, shift_));
-    } else if constexpr (kFast) {
+    if constexpr (kFast) {
       return FastExp2((x - shift_) * kLog2E);  // exact where x is the shift
     } else {
       return Exp(x - shift_);
@@ -48,7 +44,6 @@ class ShiftedExponential {
   }
 
  private:
-  static constexpr bool kFused = std::is_same_v<T, BFloat16>;
   static constexpr bool kFast = sizeof(T) == 2;
   static constexpr C kLog2E = static_cast<C>(1.4426950408889634);
 
