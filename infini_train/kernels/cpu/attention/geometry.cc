@@ -32,11 +32,11 @@ std::vector<KeyRange> SamplesOf(const Tensor& cumulative_lengths, std::int64_t p
 }
 
 std::vector<KeyRange> AttentionGeometry::QuerySegments() const {
+  if (samples.empty()) return {{0, queries}};
   std::vector<KeyRange> segments;
   for (std::int64_t t = 0; t < queries; t = segments.back().end) {
     // Positions behind the last sample see nothing.
-    const bool is_inside = !samples.empty() && !samples[t].empty();
-    segments.push_back({t, is_inside ? samples[t].end : queries});
+    segments.push_back({t, samples[t].empty() ? queries : samples[t].end});
   }
   return segments;
 }
