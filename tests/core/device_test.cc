@@ -100,9 +100,10 @@ TEST(PrivateUse1, TakesWellFormedNamesOnly) {
     for (const std::string name : {"cpu", "cuda", "privateuse1", "auto", "host", "meta"}) {
       EXPECT_ERROR(RegisterPrivateUse1Backend({name, dtype}), "'" + name + "' is reserved");
     }
-    for (const std::string name : {"", "a:b", "a b", "Sim", "a-b", "\xc3\xa9", "a\n"}) {
+    for (const std::string name : {"", "a:b", "a b", "Sim", "a-b", "\xc3\xa9"}) {
       EXPECT_ERROR(RegisterPrivateUse1Backend({name, dtype}), "'" + name + "' is malformed");
     }
+    EXPECT_ERROR(RegisterPrivateUse1Backend({"a\n", dtype}), "'a?' is malformed");
     EXPECT_ERROR(RegisterPrivateUse1Backend({std::string(300, 'a'), dtype}), "got 300");
     EXPECT_ERROR(RegisterPrivateUse1Backend({std::string(65, 'a'), dtype}), "got 65");
     EXPECT_ERROR(RegisterPrivateUse1Backend({"sim", std::nullopt}), "no default_autocast_dtype");

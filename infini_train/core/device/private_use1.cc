@@ -38,10 +38,13 @@ void CheckName(std::string_view name) {
                              return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
                            });
   if (!well_formed) {
+    std::string shown(name.substr(0, kMaxNameLength));
+    // A message is one line.
+    std::replace_if(
+        shown.begin(), shown.end(), [](char c) { return c >= 0 && c < ' '; }, '?');
     throw Error(fmt::format(
         "provider name '{}{}' is malformed: expected 1 to {} characters of a-z, 0-9 and _, got {}",
-        name.substr(0, kMaxNameLength), name.size() > kMaxNameLength ? "..." : "", kMaxNameLength,
-        name.size()));
+        shown, name.size() > kMaxNameLength ? "..." : "", kMaxNameLength, name.size()));
   }
   if (std::find(std::begin(kReservedNames), std::end(kReservedNames), name) !=
       std::end(kReservedNames)) {
