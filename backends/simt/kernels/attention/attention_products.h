@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 
 #include "backends/simt/dialect.h"
 #include "backends/simt/kernels/attention/attention_heads.h"
+#include "infini_train/core/dims.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/dispatch.h"
 
@@ -138,9 +138,8 @@ inline Tensor Matrices(const Tensor& x, std::int64_t kv_heads, std::int64_t firs
   const Tensor positions = PositionsOf(x, kv_heads, first, count);
   Tensor result = Tensor::Empty(positions.shape(), x.dtype(), x.device());
   Call<op::Copy>(result, positions);
-  return result.AsStrided({x.size(0) * kv_heads, x.size(1) / kv_heads * count, x.size(3)},
-                          {x.size(1) / kv_heads * count * x.size(3), x.size(3), 1},
-                          result.offset());
+  const Dims shape = {x.size(0) * kv_heads, x.size(1) / kv_heads * count, x.size(3)};
+  return result.AsStrided(shape, ContiguousStrides(shape), result.offset());
 }
 
 /// Writes matrices [N, group * count, D] to those positions.
@@ -148,13 +147,7 @@ inline void PutMatrices(const Tensor& x, std::int64_t kv_heads, std::int64_t fir
                         std::int64_t count, const Tensor& matrices) {
   Tensor positions = PositionsOf(x, kv_heads, first, count);
   const Dims& shape = positions.shape();
-  Dims strides = shape;
-  std::int64_t stride = 1;
-  for (int d = shape.size() - 1; d >= 0; --d) {
-    strides[d] = stride;
-    stride *= shape[d];
-  }
-  Call<op::Copy>(positions, matrices.AsStrided(shape, strides, matrices.offset()));
+  Call<op::Copy>(positions, matrices.AsStrided(shape, ContiguousStrides(shape), matrices.offset()));
 }
 
 /// out = a @ b, plus the former out where accumulate.
