@@ -267,7 +267,11 @@ std::unique_ptr<Communicator> Ccl::CreateCommunicator(const UniqueId& id, int ra
   CheckRank(rank, size);
   const DeviceGuard guard(device);
   std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<CallChecker> checker;
   try {
+    // Before the ranks wait for each other: who is in the room then is in the room of all, however
+    // early one of them fails and leaves.
+    checker = CallChecker::Create(id, rank, size);
     communicator = MakeCommunicator(id, rank, size, device);
   } catch (const std::exception& error) {
     throw Error(
@@ -277,7 +281,7 @@ std::unique_ptr<Communicator> Ccl::CreateCommunicator(const UniqueId& id, int ra
   communicator->rank_ = rank;
   communicator->size_ = size;
   communicator->device_ = device;
-  communicator->checker_ = CallChecker::Create(id, rank, size);
+  communicator->checker_ = std::move(checker);
   return communicator;
 }
 

@@ -1,6 +1,8 @@
 // Bad calls, ranks that fail, do not come or call something else: an Error on every rank, no hang.
 
 #include <atomic>
+#include <barrier>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -92,6 +94,54 @@ TEST(CommunicatorErrors, CallsThatDoNotMatchAreNamedOnAllRanks) {
       }
     }
   }
+}
+
+/// Collectives whose rank 0 gets its communicator when rank 1 has done all that it does.
+class SlowFirstRankCcl final : public Ccl {
+ public:
+  std::string Name() const override { return "a slow first rank"; }
+  parallel::UniqueId CreateUniqueId() override { return {std::byte{7}}; }
+  void RankOneIsDone() { ranks_met_.arrive_and_wait(); }
+
+ protected:
+  class Idle final : public Communicator {
+   protected:
+    void EnqueueAllReduce(const void*, void*, std::size_t, DataType, ReduceOp,
+                          StreamHandle) override {}
+    void EnqueueReduceScatter(const void*, void*, std::size_t, DataType, ReduceOp,
+                              StreamHandle) override {}
+    void EnqueueAllGather(const void*, void*, std::size_t, StreamHandle) override {}
+    void EnqueueBroadcast(void*, std::size_t, int, StreamHandle) override {}
+    void EnqueueSend(const void*, std::size_t, int, StreamHandle) override {}
+    void EnqueueRecv(void*, std::size_t, int, StreamHandle) override {}
+    void Abort(const std::string&) noexcept override {}
+  };
+
+  std::unique_ptr<Communicator> MakeCommunicator(const parallel::UniqueId&, int rank, int,
+                                                 Device) override {
+    ranks_met_.arrive_and_wait();
+    if (rank == 0) ranks_met_.arrive_and_wait();
+    return std::make_unique<Idle>();
+  }
+  void BeginGroup() override {}
+  void EndGroup() override {}
+
+ private:
+  std::barrier<> ranks_met_{2};
+};
+
+TEST(CommunicatorErrors, ARankThatLeavesBeforeTheOthersBeginIsNotWaitedFor) {
+  const EnvironmentVariable checking("INFINI_TRAIN_CCL_CHECK", "1");
+  const EnvironmentVariable timeout("INFINI_TRAIN_CCL_TIMEOUT", "0.2");
+  SlowFirstRankCcl ccl;
+  const parallel::UniqueId id = ccl.CreateUniqueId();
+  std::thread leaver([&] {
+    ccl.CreateCommunicator(id, 1, 2, {})->Stop("gone already");
+    ccl.RankOneIsDone();
+  });
+  const auto communicator = ccl.CreateCommunicator(id, 0, 2, {});
+  EXPECT_THAT(MessageOf([&] { communicator->AllReduce(Zeros(6)); }), HasSubstr("gone already"));
+  leaver.join();
 }
 
 TEST(CommunicatorErrors, ARankThatDoesNotComeIsNamed) {
