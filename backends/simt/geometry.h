@@ -17,6 +17,9 @@ struct Geometry {
   std::int64_t grid_z = 1;
   int block = 256;
   std::size_t dynamic_shared_bytes = 0;
+  /// The kernel calls WaitForEarlier(): where LaunchOverlap allows it, it begins while the launch
+  /// before it on the stream still runs, if that has called LetLaterBegin().
+  bool begins_early = false;
 };
 
 /// Enough blocks for `n` elements, `per_thread` a lane, and no more than the device takes: the

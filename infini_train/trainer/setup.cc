@@ -12,6 +12,7 @@
 #include "infini_train/checkpoint/training_checkpoint.h"
 #include "infini_train/core/device/allocator.h"
 #include "infini_train/core/device/device_guard.h"
+#include "infini_train/core/device/launch_overlap.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/threads.h"
 #include "infini_train/models/lora.h"
@@ -41,6 +42,8 @@ void ApplyEnvironment() {
   if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_PROFILER_RANGES")) SetProfilerRanges(*on);
   if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_EXPANDABLE_SEGMENTS"))
     allocator::SetExpandableSegments(*on);
+  if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_LAUNCH_OVERLAP"))
+    LaunchOverlap::SetEnabled(*on);
 }
 
 /// The device that the text names.

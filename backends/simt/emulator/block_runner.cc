@@ -96,6 +96,7 @@ void BlockRunner::Begin(const Launched& launched) {
   warp_size_ = GetOptions().warp_size;
   lane.block_size = block_size_;
   lane.check_races = GetOptions().check_races;
+  lane.early = false;
   lane.grid[0] = launched.geometry.grid_x;
   lane.grid[1] = launched.geometry.grid_y;
   lane.grid[2] = launched.geometry.grid_z;
@@ -107,6 +108,7 @@ std::optional<std::string> BlockRunner::Run(std::int64_t x, std::int64_t y, std:
   lane.block[1] = y;
   lane.block[2] = z;
   shared_.BeginBlock();
+  if (launched_->geometry.begins_early) ForgetEarlyReads();
   next_lane_ = 0;
   returned_ = 0;
   has_fault_ = false;
@@ -137,8 +139,12 @@ void BlockRunner::StartLanes() {
       do {
         lane.thread = next_lane_++;
         states_[lane.thread] = State::kRunning;
+        lane.early = launched_->geometry.begins_early;
         launched_->run_lane(launched_);
         EndLane();
+        if (lane.early) [[unlikely]]
+          Fail(fmt::format("block ({}, {}, {}), lane {} ended without WaitForEarlier()",
+                           lane.block[0], lane.block[1], lane.block[2], lane.thread));
       } while (next_lane_ < block_size_ && ready_.empty());
     } catch (const LaneFault& fault) {
       EndLane();
@@ -168,6 +174,7 @@ Fiber* BlockRunner::FindNext() {
 
 void BlockRunner::Wait(WaitList& list, State state) {
   const int self = lane.thread;
+  const bool early = lane.early;
   Fiber& fiber = fibers_.current();
   waiters_[self].fiber = &fiber;
   states_[self] = state;
@@ -176,6 +183,7 @@ void BlockRunner::Wait(WaitList& list, State state) {
   Fiber& next = ready_.empty() ? fibers_.TakeIdle() : *ready_.Pop()->fiber;
   if (&next != &fiber) fibers_.SwitchTo(next);
   lane.thread = self;
+  lane.early = early;
   states_[self] = State::kRunning;
   if (has_fault_) throw LaneCancelled();
 }

@@ -10,6 +10,7 @@ struct LaneView {
   int thread = 0;
   int block_size = 0;
   bool check_races = false;
+  bool early = false;  ///< before WaitForEarlier() of a launch that begins early
   std::int64_t block[3] = {};
   std::int64_t grid[3] = {};
   std::uint64_t bytes_read = 0;

@@ -8,6 +8,7 @@
 
 #include "backends/simt/emulator/language.h"
 
+#include "backends/simt/emulator/early.h"
 #include "backends/simt/emulator/lane.h"
 #include "backends/simt/vector.h"
 
@@ -24,6 +25,18 @@ inline void CheckAddress(const void* address, std::size_t alignment, const Place
     ThrowBadAddress(address, alignment, place);
 }
 
+inline void CountRead(const void* address, std::size_t bytes, const Place& place) {
+  if (lane.early) [[unlikely]]
+    CheckEarlyRead(address, bytes, place);
+  lane.bytes_read += bytes;
+}
+
+inline void CountWrite(std::size_t bytes, const Place& place) {
+  if (lane.early) [[unlikely]]
+    ThrowEarlyWrite(place);
+  lane.bytes_written += bytes;
+}
+
 template <typename T>
 inline constexpr bool kIsAtomic = std::same_as<T, std::int32_t> || std::same_as<T, std::uint32_t> ||
                                   std::same_as<T, std::int64_t> || std::same_as<T, std::uint64_t> ||
@@ -35,7 +48,7 @@ inline constexpr bool kIsAtomic = std::same_as<T, std::int32_t> || std::same_as<
 template <typename T>
 inline T Load(const T* pointer, Place place = Place::current()) {
   emulator::CheckAddress(pointer, alignof(T), place);
-  emulator::lane.bytes_read += sizeof(T);
+  emulator::CountRead(pointer, sizeof(T), place);
   return *pointer;
 }
 
@@ -43,7 +56,7 @@ inline T Load(const T* pointer, Place place = Place::current()) {
 template <typename T>
 inline void Store(T* pointer, std::type_identity_t<T> value, Place place = Place::current()) {
   emulator::CheckAddress(pointer, alignof(T), place);
-  emulator::lane.bytes_written += sizeof(T);
+  emulator::CountWrite(sizeof(T), place);
   *pointer = value;
 }
 
@@ -52,7 +65,7 @@ template <int N, typename T>
 inline Vec<T, N> Load(const T* pointer, Place place = Place::current()) {
   static_assert(sizeof(Vec<T, N>) <= kMaxVectorBytes, "one access moves at most 16 bytes");
   emulator::CheckAddress(pointer, sizeof(Vec<T, N>), place);
-  emulator::lane.bytes_read += sizeof(Vec<T, N>);
+  emulator::CountRead(pointer, sizeof(Vec<T, N>), place);
   Vec<T, N> result;
   std::memcpy(static_cast<void*>(&result), pointer, sizeof(result));
   return result;
@@ -63,7 +76,7 @@ template <typename T, int N>
 inline void Store(T* pointer, const Vec<T, N>& value, Place place = Place::current()) {
   static_assert(sizeof(Vec<T, N>) <= kMaxVectorBytes, "one access moves at most 16 bytes");
   emulator::CheckAddress(pointer, sizeof(Vec<T, N>), place);
-  emulator::lane.bytes_written += sizeof(Vec<T, N>);
+  emulator::CountWrite(sizeof(Vec<T, N>), place);
   std::memcpy(static_cast<void*>(pointer), &value, sizeof(value));
 }
 
@@ -72,8 +85,8 @@ template <typename T>
 requires emulator::kIsAtomic<T>
 inline T AtomicAdd(T* pointer, std::type_identity_t<T> value, Place place = Place::current()) {
   emulator::CheckAddress(pointer, alignof(T), place);
-  emulator::lane.bytes_read += sizeof(T);
-  emulator::lane.bytes_written += sizeof(T);
+  emulator::CountRead(pointer, sizeof(T), place);
+  emulator::CountWrite(sizeof(T), place);
   return std::atomic_ref<T>(*pointer).fetch_add(value, std::memory_order_relaxed);
 }
 
@@ -82,8 +95,8 @@ template <typename T>
 requires std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t>
 inline T AtomicMax(T* pointer, std::type_identity_t<T> value, Place place = Place::current()) {
   emulator::CheckAddress(pointer, alignof(T), place);
-  emulator::lane.bytes_read += sizeof(T);
-  emulator::lane.bytes_written += sizeof(T);
+  emulator::CountRead(pointer, sizeof(T), place);
+  emulator::CountWrite(sizeof(T), place);
   std::atomic_ref<T> element(*pointer);
   T found = element.load(std::memory_order_relaxed);
   while (found < value && !element.compare_exchange_weak(found, value, std::memory_order_relaxed)) {
@@ -97,8 +110,8 @@ requires std::same_as<T, std::uint32_t> || std::same_as<T, std::uint64_t>
 inline T AtomicCas(T* pointer, std::type_identity_t<T> expected, std::type_identity_t<T> desired,
                    Place place = Place::current()) {
   emulator::CheckAddress(pointer, alignof(T), place);
-  emulator::lane.bytes_read += sizeof(T);
-  emulator::lane.bytes_written += sizeof(T);
+  emulator::CountRead(pointer, sizeof(T), place);
+  emulator::CountWrite(sizeof(T), place);
   std::atomic_ref<T>(*pointer).compare_exchange_strong(expected, desired,
                                                        std::memory_order_relaxed);
   return expected;

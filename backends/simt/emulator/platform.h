@@ -10,6 +10,7 @@
 #include "backends/simt/emulator/language.h"
 
 #include "backends/simt/context.h"
+#include "backends/simt/emulator/early.h"
 #include "backends/simt/emulator/group_calls.h"
 #include "backends/simt/emulator/lane.h"
 #include "backends/simt/emulator/launch.h"

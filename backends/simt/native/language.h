@@ -11,7 +11,7 @@
 ///     namespace infini_train::simt::detail { LaneMask; kWarpSize; DynamicSharedBytes() }
 ///     AtomicAdd(), AtomicMax() and AtomicCas() for global memory
 ///     #include "backends/simt/native/lanes.h", launch.h and memory.h there
-///     MaxDynamicSharedBytes(); Launch()
+///     WaitForEarlier() and LetLaterBegin(); MaxDynamicSharedBytes(); Launch()
 
 #include <cstddef>
 #include <cstdint>

@@ -65,6 +65,11 @@ SIMT_DEVICE inline void Store(T* pointer, const Vec<T, N>& value, Place = {}) {
   detail::StoreVector(pointer, value);
 }
 
+/// What a kernel that begins early reads before WaitForEarlier(), for the emulator, which finds
+/// those that touch anything else.
+template <typename T>
+SIMT_DEVICE inline void ReadsEarly(const T*, std::int64_t) {}
+
 /// A view of shared memory.
 template <typename T>
 class Shared {

@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "infini_train/core/device/launch_overlap.h"
 #include "infini_train/core/dtype.h"
 #include "infini_train/ops/dispatch.h"
 #include "primary_context.h"
@@ -111,7 +112,18 @@ SIMT_DEVICE inline void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Launches.
+// Launches, which may begin early as CUDA's programmatic dependent launches.
+
+SIMT_DEVICE inline void WaitForEarlier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+SIMT_DEVICE inline void LetLaterBegin(Place = {}) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 /// Dynamic shared memory that a block of the device may ask for where it has little other.
 inline std::size_t MaxDynamicSharedBytes(const Context& context) {
@@ -144,6 +156,19 @@ struct DeviceRuntime {
 };
 using LaunchDevice = CurrentDevice<DeviceRuntime>;
 
+/// Whether the kernel may begin early, and its machine code is one that then waits. Drivers before
+/// 12.3 cannot capture such a launch.
+inline bool BeginsEarly(const Geometry& geometry, const void* kernel) {
+  if (!geometry.begins_early || !LaunchOverlap::IsAllowed()) return false;
+  static const bool can_capture = [] {
+    int version = 0;
+    return cudaDriverGetVersion(&version) == cudaSuccess && version >= 12030;
+  }();
+  cudaFuncAttributes attributes{};
+  return can_capture && cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
+         attributes.ptxVersion >= 90;
+}
+
 /// Dynamic shared memory that fits beside a kernel's static one in the 48 KB that a block has
 /// without asking for more, and of which blocks enough to fill a multiprocessor fit anyway.
 inline constexpr std::size_t kLittleSharedBytes = std::size_t{16} << 10;
@@ -167,15 +192,22 @@ void Launch(const Context& context, const Geometry& geometry, void (*kernel)(P..
                              cudaSharedmemCarveoutMaxShared),
         context.op);
   }
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = detail::GridOf(geometry);
+  config.blockDim = dim3(static_cast<unsigned>(geometry.block));
+  config.dynamicSmemBytes = geometry.dynamic_shared_bytes;
+  config.stream = context.stream;
+  config.attrs = &early;
+  config.numAttrs = detail::BeginsEarly(geometry, function) ? 1 : 0;
   std::tuple<std::remove_const_t<P>...> values(
       static_cast<std::remove_const_t<P>>(std::forward<A>(arguments))...);
   std::apply(
       [&](auto&... value) {
         void* pointers[] = {&value..., nullptr};
-        detail::CheckLaunch(cudaLaunchKernel(function, detail::GridOf(geometry),
-                                             dim3(static_cast<unsigned>(geometry.block)), pointers,
-                                             geometry.dynamic_shared_bytes, context.stream),
-                            context.op);
+        detail::CheckLaunch(cudaLaunchKernelExC(&config, function, pointers), context.op);
       },
       values);
 }

@@ -119,7 +119,10 @@ SIMT_DEVICE inline void CommitCopies() {}
 template <int kPending>
 SIMT_DEVICE inline void WaitForCopies() {}
 
-// Launches.
+// Launches, of which none begins before the one before it has ended.
+
+SIMT_DEVICE inline void WaitForEarlier() {}
+SIMT_DEVICE inline void LetLaterBegin(Place = {}) {}
 
 namespace detail {
 
