@@ -8,8 +8,9 @@
 #include <set>
 
 #include "infini_train/checkpoint/host_values.h"
-#include "infini_train/checkpoint/json/untrusted_json.h"
 #include "infini_train/core/error.h"
+#include "infini_train/core/file.h"
+#include "infini_train/core/json/untrusted_json.h"
 #include "infini_train/core/storage.h"
 
 namespace infini_train::checkpoint {
@@ -65,12 +66,13 @@ std::vector<std::int64_t> NonNegativeIntegers(const Json& json, const std::strin
     if (!item.is_number_integer() || (!item.is_number_unsigned() && item.get<std::int64_t>() < 0) ||
         item.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) {
       throw Error(
-          fmt::format("{}: expected integers of 0 or more, found {}", where, Describe(item)));
+          fmt::format("{}: expected integers of 0 or more, found {}", where, DescribeJson(item)));
     }
     values.push_back(item.get<std::int64_t>());
   }
   if (!is_list)
-    throw Error(fmt::format("{}: expected a list of integers, found {}", where, Describe(json)));
+    throw Error(
+        fmt::format("{}: expected a list of integers, found {}", where, DescribeJson(json)));
   return values;
 }
 
@@ -81,21 +83,7 @@ DataType ParseType(const Json& json, const std::string& where) {
     names.push_back(name);
   }
   throw Error(fmt::format("{}: expected a dtype of {}, found {}", where, fmt::join(names, ", "),
-                          Describe(json)));
-}
-
-const Json& Field(const Json& json, const char* name, const std::string& where) {
-  const auto found = json.is_object() ? json.find(name) : json.end();
-  if (!json.is_object() || found == json.end()) {
-    throw Error(fmt::format("{}: field {} is missing", where, name));
-  }
-  return *found;
-}
-
-/// False also where the path cannot be examined: opening it says why.
-bool Exists(const std::filesystem::path& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error);
+                          DescribeJson(json)));
 }
 
 /// "model-00001-of-00002.safetensors"
@@ -148,24 +136,24 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
   for (const auto& [key, value] : header.items()) {
     if (key == kMetadata) {
       if (!value.is_object()) {
-        throw Error(
-            fmt::format("{}: {}: expected an object, found {}", name, kMetadata, Describe(value)));
+        throw Error(fmt::format("{}: {}: expected an object, found {}", name, kMetadata,
+                                DescribeJson(value)));
       }
       for (const auto& [field, content] : value.items()) {
         if (!content.is_string()) {
           throw Error(fmt::format("{}: {}.{}: expected a string, found {}", name, kMetadata, field,
-                                  Describe(content)));
+                                  DescribeJson(content)));
         }
         metadata_[field] = content.get<std::string>();
       }
       continue;
     }
     const std::string where = fmt::format("{}: tensor {}", name, key);
-    const DataType dtype = ParseType(Field(value, "dtype", where), where);
+    const DataType dtype = ParseType(JsonField(value, "dtype", where), where);
     const std::vector<std::int64_t> extents =
-        NonNegativeIntegers(Field(value, "shape", where), where);
+        NonNegativeIntegers(JsonField(value, "shape", where), where);
     const std::vector<std::int64_t> offsets =
-        NonNegativeIntegers(Field(value, "data_offsets", where), where);
+        NonNegativeIntegers(JsonField(value, "data_offsets", where), where);
     if (offsets.size() != 2) {
       throw Error(fmt::format("{}: expected two data_offsets, found {}", where, offsets.size()));
     }
@@ -293,9 +281,9 @@ void WriteSafetensors(const std::filesystem::path& path, const NamedTensors& ten
 
 SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) {
   const std::filesystem::path index = folder / kIndexName;
-  if (!Exists(index)) {
+  if (!PathExists(index)) {
     const std::filesystem::path file = folder / kSingleName;
-    if (!Exists(file)) {
+    if (!PathExists(file)) {
       throw Error(
           fmt::format("{}: holds neither {} nor {}", folder.string(), kSingleName, kIndexName));
     }
@@ -307,9 +295,10 @@ SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) {
   }
   path_ = index.string();
   const Json json = ParseObject(ReadFile(path_), path_);
-  const Json& map = Field(json, "weight_map", path_);
+  const Json& map = JsonField(json, "weight_map", path_);
   if (!map.is_object()) {
-    throw Error(fmt::format("{}: weight_map: expected an object, found {}", path_, Describe(map)));
+    throw Error(
+        fmt::format("{}: weight_map: expected an object, found {}", path_, DescribeJson(map)));
   }
   std::map<std::string, std::size_t> opened;
   std::set<std::string> absent_files;
@@ -318,10 +307,10 @@ SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) {
     const std::string file = value.is_string() ? value.get<std::string>() : "";
     if (file.empty() || file.find_first_of(std::string_view("/\0", 2)) != std::string::npos) {
       throw Error(fmt::format("{}: weight_map.{}: expected a file name, found {}", path_, name,
-                              Describe(value)));
+                              DescribeJson(value)));
     }
     if (!opened.contains(file)) {
-      if (!Exists(folder / file)) {
+      if (!PathExists(folder / file)) {
         absent_files.insert(file);
         continue;
       }

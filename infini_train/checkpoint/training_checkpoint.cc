@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "infini_train/checkpoint/json/untrusted_json.h"
 #include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
+#include "infini_train/core/json/untrusted_json.h"
 
 namespace infini_train::checkpoint {
 namespace {
@@ -36,8 +36,7 @@ std::int64_t StepOf(const fs::path& folder) {
 }
 
 bool IsCheckpoint(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder / "training" / "state.json", error);
+  return PathExists(folder / "training" / "state.json");
 }
 
 /// Checkpoints below `root`, oldest first.
@@ -125,10 +124,10 @@ void RemoveOldest(const fs::path& root, const fs::path& newest, std::int64_t max
 }
 
 std::uint64_t Unsigned(const nlohmann::json& json, const char* field, const std::string& where) {
-  const nlohmann::json& value = json.at(field);
+  const nlohmann::json& value = JsonField(json, field, where);
   if (!value.is_number_unsigned()) {
     throw Error(fmt::format("{}: {}: expected an integer of 0 or more, found {}", where, field,
-                            Describe(value)));
+                            DescribeJson(value)));
   }
   return value.get<std::uint64_t>();
 }
@@ -141,9 +140,7 @@ fs::path Fp8StatePath(const fs::path& folder) {
 
 void SaveTrainingState(const TrainingState& state, const fs::path& folder) {
   const fs::path training = folder / "training";
-  std::error_code error;
-  fs::create_directories(training, error);
-  if (error) throw Error(fmt::format("{}: {}", training.string(), error.message()));
+  CreateFolder(training);
   if (!state.optimizer.empty()) {
     WriteSafetensors(training / "optimizer.safetensors", state.optimizer_state);
   }
@@ -164,25 +161,31 @@ void SaveTrainingState(const TrainingState& state, const fs::path& folder) {
 TrainingState LoadTrainingState(const fs::path& folder) {
   const std::string path = (folder / "training" / "state.json").string();
   TrainingState state;
-  bool has_fp8_state = false;
   const nlohmann::json json = ParseJson(ReadFile(path), path);
-  try {
-    if (const std::uint64_t version = Unsigned(json, "version", path); version != kFormatVersion) {
-      throw Error(fmt::format("{}: expected version {}, found {}", path, kFormatVersion, version));
-    }
-    const std::uint64_t step = Unsigned(json, "step", path);
-    if (step > kMaxStep) {
-      throw Error(fmt::format("{}: step: expected at most {}, found {}", path, kMaxStep, step));
-    }
-    state.step = static_cast<std::int64_t>(step);
-    state.optimizer = json.at("optimizer").get<std::string>();
-    has_fp8_state = json.value("fp8", false);
-    state.random.seed = Unsigned(json.at("random"), "seed", path);
-    state.random.offset = Unsigned(json.at("random"), "offset", path);
-    if (!json.at("data").is_null()) state.data_state = json.at("data").dump();
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(fmt::format("{}: {}", path, error.what()));
+  if (const std::uint64_t version = Unsigned(json, "version", path); version != kFormatVersion) {
+    throw Error(fmt::format("{}: expected version {}, found {}", path, kFormatVersion, version));
   }
+  const std::uint64_t step = Unsigned(json, "step", path);
+  if (step > kMaxStep) {
+    throw Error(fmt::format("{}: step: expected at most {}, found {}", path, kMaxStep, step));
+  }
+  state.step = static_cast<std::int64_t>(step);
+  const nlohmann::json& optimizer = JsonField(json, "optimizer", path);
+  if (!optimizer.is_string()) {
+    throw Error(
+        fmt::format("{}: optimizer: expected a name, found {}", path, DescribeJson(optimizer)));
+  }
+  state.optimizer = optimizer.get<std::string>();
+  const nlohmann::json has_fp8_state = json.value("fp8", nlohmann::json(false));
+  if (!has_fp8_state.is_boolean()) {
+    throw Error(fmt::format("{}: fp8: expected true or false, found {}", path,
+                            DescribeJson(has_fp8_state)));
+  }
+  const nlohmann::json& random = JsonField(json, "random", path);
+  state.random.seed = Unsigned(random, "seed", path + ": random");
+  state.random.offset = Unsigned(random, "offset", path + ": random");
+  if (const nlohmann::json& data = JsonField(json, "data", path); !data.is_null())
+    state.data_state = data.dump();
   const auto load = [](const fs::path& file_path) {
     const SafetensorsFile file(file_path);
     std::vector<std::pair<std::string, Tensor>> tensors;
@@ -192,16 +195,15 @@ TrainingState LoadTrainingState(const fs::path& folder) {
   };
   if (!state.optimizer.empty())
     state.optimizer_state = load(folder / "training" / "optimizer.safetensors");
-  if (has_fp8_state) state.fp8_state = load(Fp8StatePath(folder));
+  if (has_fp8_state.get<bool>()) state.fp8_state = load(Fp8StatePath(folder));
   return state;
 }
 
 void CheckWritable(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw Error(fmt::format("{}: {}", folder.string(), error.message()));
+  CreateFolder(folder);
   const fs::path probe = folder / ".write_probe";
   WriteFileAtomically(probe.string(), "");
+  std::error_code error;
   fs::remove(probe, error);
 }
 
@@ -237,8 +239,7 @@ fs::path CheckpointManager::Save(std::int64_t step,
 
 fs::path FindCheckpoint(const fs::path& path) {
   if (IsCheckpoint(path)) return path;
-  std::error_code error;
-  if (fs::exists(path / "latest", error)) {
+  if (PathExists(path / "latest")) {
     std::string name = ReadFile((path / "latest").string());
     name.erase(name.find_last_not_of(" \n\r\t") + 1);
     if (StepOf(name) >= 0 && name.find('/') == std::string::npos) {

@@ -192,6 +192,24 @@ std::string ReadFile(const std::string& path) {
   return std::string(file.text());
 }
 
+bool PathExists(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+bool IsFolder(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error);
+}
+
+void CreateFolder(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) {
+    throw Error(fmt::format("{}: cannot create the folder: {}", path.string(), error.message()));
+  }
+}
+
 void WriteFileAtomically(const std::string& path, std::string_view content) {
   AtomicFile file(path);
   file.Write(content);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -73,6 +74,13 @@ class INFINI_TRAIN_API AtomicFile {
 
 /// The whole content of a file. Throws Error if it cannot be read.
 INFINI_TRAIN_API std::string ReadFile(const std::string& path);
+
+/// Whether something is at `path`; false also where that cannot be told: opening it says why.
+INFINI_TRAIN_API bool PathExists(const std::filesystem::path& path);
+INFINI_TRAIN_API bool IsFolder(const std::filesystem::path& path);
+
+/// Makes a folder and those above it unless they are there. Throws Error naming it.
+INFINI_TRAIN_API void CreateFolder(const std::filesystem::path& path);
 
 /// AtomicFile in one call.
 INFINI_TRAIN_API void WriteFileAtomically(const std::string& path, std::string_view content);

@@ -225,12 +225,7 @@ TokenizeResult TokenizeCorpus(const Tokenizer& tokenizer, const TokenizeOptions&
   Corpus corpus = FindDocuments(options.inputs, options.document_separator, options.output_folder);
   ChooseValidation(corpus, options.validation_fraction, options.seed);
 
-  std::error_code error;
-  fs::create_directories(options.output_folder, error);
-  if (error) {
-    throw Error(
-        fmt::format("{}: cannot create the folder: {}", options.output_folder, error.message()));
-  }
+  CreateFolder(options.output_folder);
   tokenizer.Save(options.output_folder);
 
   TokenizeResult result;
@@ -269,11 +264,12 @@ TokenizeResult TokenizeCorpus(const Tokenizer& tokenizer, const TokenizeOptions&
   result.num_validation_tokens = validation.num_tokens();
   result.train_files = train.files();
   result.validation_files = validation.files();
+  std::error_code ignored;
   for (const std::string& file : old_files) {
     const auto is_new = [&file](const std::vector<std::string>& files) {
       return std::find(files.begin(), files.end(), file) != files.end();
     };
-    if (!is_new(result.train_files) && !is_new(result.validation_files)) fs::remove(file, error);
+    if (!is_new(result.train_files) && !is_new(result.validation_files)) fs::remove(file, ignored);
   }
   return result;
 }

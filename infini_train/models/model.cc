@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "infini_train/checkpoint/json/untrusted_json.h"
 #include "infini_train/checkpoint/llmc_checkpoint.h"
 #include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
+#include "infini_train/core/json/untrusted_json.h"
 #include "infini_train/models/families/config_reader.h"
 #include "infini_train/models/families/model_family.h"
 #include "infini_train/models/families/weights.h"
@@ -20,23 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// False also where the path cannot be examined: opening it says why.
-bool Exists(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-bool IsFolder(const fs::path& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
-}
-
 nlohmann::json ReadJson(const fs::path& path) {
-  return checkpoint::ParseJson(ReadFile(path.string()), path.string());
+  return ParseJson(ReadFile(path.string()), path.string());
 }
 
 /// The family whose llm.c format the file has.
 const ModelFamily& FamilyOfFile(const fs::path& path) {
-  if (!Exists(path)) throw Error(fmt::format("{}: no such file or folder", path.string()));
+  if (!PathExists(path)) throw Error(fmt::format("{}: no such file or folder", path.string()));
   for (const ModelFamily* family : Families()) {
     if (family->llmc_magic() != 0 && checkpoint::IsLlmcFile(path, family->llmc_magic())) {
       return *family;
@@ -48,7 +38,7 @@ const ModelFamily& FamilyOfFile(const fs::path& path) {
 
 ModelConfig LoadFolderConfig(const fs::path& folder) {
   const fs::path path = folder / "config.json";
-  if (!Exists(path)) throw Error(fmt::format("{}: holds no config.json", folder.string()));
+  if (!PathExists(path)) throw Error(fmt::format("{}: holds no config.json", folder.string()));
   const nlohmann::json json = ReadJson(path);
   const ConfigReader reader(json, path.string());
   const std::string type = reader.String("model_type", "");
@@ -58,7 +48,7 @@ ModelConfig LoadFolderConfig(const fs::path& folder) {
     known.push_back(family->name());
     if (family->name() != type) continue;
     ModelConfig config = family->ParseConfig(json, path.string());
-    if (const fs::path generation = folder / "generation_config.json"; Exists(generation)) {
+    if (const fs::path generation = folder / "generation_config.json"; PathExists(generation)) {
       const nlohmann::json generation_json = ReadJson(generation);
       const auto eos = ConfigReader(generation_json, generation.string()).TokenIds("eos_token_id");
       if (!eos.empty()) config.eos_token_ids = eos;
@@ -211,9 +201,7 @@ Model LoadModel(const fs::path& path, nn::TensorOptions options) {
 
 void SaveModel(const Model& model, const fs::path& folder, const SaveModelOptions& options) {
   RequireNoAdapters(model);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw Error(fmt::format("{}: {}", folder.string(), error.message()));
+  CreateFolder(folder);
   const ModelFamily& family = GetFamily(model.config.family);
   checkpoint::WriteSafetensorsFolder(folder, WeightsForFile(family, model), options.max_shard_bytes,
                                      options.dtype);

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <system_error>
 
 #include "infini_train/conformance/runner.h"
 #include "infini_train/core/error.h"
@@ -14,11 +13,7 @@ namespace infini_train::trainer {
 
 int ConformanceCommand(const ConformanceOptions& options, std::FILE* out) {
   const std::filesystem::path folder = options.output_dir;
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure) {
-    throw Error(fmt::format("output_dir: {}: {}", options.output_dir, failure.message()));
-  }
+  CreateFolder(folder);
   conformance::Options check;
   check.device = ResolveDevice(options.device);
   check.ops = options.ops;

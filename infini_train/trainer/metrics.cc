@@ -54,7 +54,7 @@ std::string LinesUpTo(const std::string& path, std::int64_t last_step) {
 class JsonLines final : public MetricsSink {
  public:
   JsonLines(const std::string& path, std::int64_t resume_after_step) : path_(path) {
-    if (resume_after_step > 0 && std::filesystem::exists(path)) {
+    if (resume_after_step > 0 && PathExists(path)) {
       WriteFileAtomically(path, LinesUpTo(path, resume_after_step));
       file_ = OpenFile(path, "a");
     } else {
@@ -137,9 +137,7 @@ std::string Event(std::int64_t step, const std::string& payload) {
 class TensorBoard final : public MetricsSink {
  public:
   explicit TensorBoard(const std::string& folder) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) throw Error(fmt::format("{}: cannot be created: {}", folder, error.message()));
+    CreateFolder(folder);
     path_ = fmt::format("{}/events.out.tfevents.{}.{}", folder,
                         static_cast<std::int64_t>(WallTime()), getpid());
     file_ = OpenFile(path_, "wb");

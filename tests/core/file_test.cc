@@ -137,6 +137,19 @@ TEST_F(File, SurvivesAKillAtAnyMoment) {
   }
 }
 
+TEST_F(File, FoldersAreMadeWithThoseAboveThem) {
+  EXPECT_FALSE(PathExists(Path("x")));
+  CreateFolder(Path("x/y"));
+  CreateFolder(Path("x/y"));
+  EXPECT_TRUE(PathExists(Path("x")));
+  EXPECT_TRUE(IsFolder(Path("x/y")));
+  WriteFileAtomically(Path("a"), "");
+  EXPECT_TRUE(PathExists(Path("a")));
+  EXPECT_FALSE(IsFolder(Path("a")));
+  EXPECT_FALSE(PathExists(Path("a/b")));
+  EXPECT_ERROR(CreateFolder(Path("a/b")), Path("a/b") + ": cannot create the folder: Not a dir");
+}
+
 TEST_F(File, ReportsAReadOnlyFolder) {
   WriteFileAtomically(Path("a"), "old");
   fs::permissions(folder_, static_cast<fs::perms>(0555));

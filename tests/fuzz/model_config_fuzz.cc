@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "infini_train/checkpoint/json/untrusted_json.h"
 #include "infini_train/core/error.h"
+#include "infini_train/core/json/untrusted_json.h"
 #include "infini_train/models/families/model_family.h"
 #include "tests/fuzz/memory_file.h"
 
@@ -18,14 +18,14 @@ using namespace infini_train;
 void ReadJson(const models::ModelFamily& family, std::string_view text) {
   models::ModelConfig config;
   try {
-    config = family.ParseConfig(checkpoint::ParseJson(text, "config.json"), "config.json");
+    config = family.ParseConfig(ParseJson(text, "config.json"), "config.json");
     config.transformer.Validate();
   } catch (const Error&) {
     return;
   }
   // Token ids are written by whoever saves the model.
-  models::ModelConfig again = family.ParseConfig(
-      checkpoint::ParseJson(family.DumpConfig(config).dump(), "config.json"), "config.json");
+  models::ModelConfig again =
+      family.ParseConfig(ParseJson(family.DumpConfig(config).dump(), "config.json"), "config.json");
   again.bos_token_id = config.bos_token_id;
   again.eos_token_ids = config.eos_token_ids;
   if (!(again == config)) std::abort();

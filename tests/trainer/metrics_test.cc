@@ -203,7 +203,7 @@ TEST(TensorBoard, WritesTfRecordsOfEvents) {
 TEST(TensorBoard, AFolderThatCannotBeWrittenIsAnError) {
   const TemporaryFolder folder;
   std::ofstream(folder / "file");
-  EXPECT_ERROR(OpenTensorBoard(folder / "file/runs"), "file/runs: cannot be created");
+  EXPECT_ERROR(OpenTensorBoard(folder / "file/runs"), "file/runs: cannot create the folder");
 }
 
 }  // namespace

@@ -183,7 +183,7 @@ TEST(TrainProfile, BadOptionsAreErrorsBeforeTheFirstStep) {
   const TinyRun run;
   TrainOptions options = run.Options();
   options.profile = run / "train.bin/folder";
-  EXPECT_ERROR(Train(options, stderr), "cannot be made");
+  EXPECT_ERROR(Train(options, stderr), "cannot create the folder");
   options.profile = run / "folder";
   options.profile_steps = "2:9";
   EXPECT_ERROR(Train(options, stderr), "expected steps from 1 to 4, got 2:9");

@@ -10,6 +10,7 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
+#include "infini_train/core/json/untrusted_json.h"
 #include "infini_train/data/tokenizer/byte_tokenizer.h"
 #include "infini_train/data/tokenizer/decoder.h"
 #include "infini_train/data/tokenizer/known_patterns.h"
@@ -18,14 +19,6 @@ namespace infini_train {
 namespace {
 
 using Json = nlohmann::json;
-
-Json ParseJson(const std::string& path, std::string_view text) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw Error(fmt::format("{}: expected JSON: {}", path, error.what()));
-  }
-}
 
 bool FileExists(const std::string& path) {
   std::error_code error;
@@ -101,7 +94,7 @@ class HfTokenizer::ScratchLease {
 
 HfTokenizer::HfTokenizer(const std::string& path, std::string json) {
   name_ = path;
-  const Json document = ParseJson(path, json);
+  const Json document = ParseJson(json, path);
   Load(JsonNode(document, path));
   files_.emplace_back("tokenizer.json", std::move(json));
   LoadEndOfText(std::filesystem::path(path).parent_path().string());
@@ -227,7 +220,7 @@ bool HfTokenizer::TokenExists(int64_t id) const {
 
 bool HfTokenizer::LoadEosIds(const std::string& path) {
   if (!FileExists(path)) return false;
-  const Json document = ParseJson(path, MappedFile(path).text());
+  const Json document = ParseJson(MappedFile(path).text(), path);
   const JsonNode node = JsonNode(document, path).Optional("eos_token_id");
   if (node.is_null()) return false;
   const auto add = [this](const JsonNode& value) {
@@ -248,7 +241,7 @@ bool HfTokenizer::LoadEosName(const std::string& path) {
   if (!FileExists(path)) return false;
   const std::string content = ReadFile(path);
   files_.emplace_back("tokenizer_config.json", content);
-  const Json document = ParseJson(path, content);
+  const Json document = ParseJson(content, path);
   const JsonNode node = JsonNode(document, path).Optional("eos_token");
   if (node.is_null()) return false;
   const auto id =

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "infini_train/core/error.h"
+#include "infini_train/core/json/untrusted_json.h"
 
 namespace infini_train {
 namespace {
@@ -16,11 +17,7 @@ const nlohmann::json kNull;
 std::string Shown(const nlohmann::json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return fmt::format("an array of {}", value.size());
-  constexpr size_t kMostBytes = 60;
-  std::string text =
-      value.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
-  if (text.size() > kMostBytes) text = text.substr(0, kMostBytes) + "...";
-  return text;
+  return DescribeJson(value);
 }
 
 }  // namespace

@@ -4,16 +4,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include "infini_train/checkpoint/json/untrusted_json.h"
 #include "infini_train/core/error.h"
+#include "infini_train/core/json/untrusted_json.h"
 
 namespace infini_train::models {
 namespace {
 
 [[noreturn]] void ThrowWrongType(const std::string& where, const char* name, const char* expected,
                                  const nlohmann::json& found) {
-  throw Error(fmt::format("{}: {}: expected {}, found {}", where, name, expected,
-                          checkpoint::Describe(found)));
+  throw Error(
+      fmt::format("{}: {}: expected {}, found {}", where, name, expected, DescribeJson(found)));
 }
 
 /// Sizes stay far below where products of a few of them with small numbers overflow.
@@ -126,7 +126,7 @@ std::vector<std::int64_t> ConfigReader::TokenIds(const char* name) const {
 
 void ConfigReader::ThrowUnsupported(const std::string& name, const std::string& expected) const {
   throw Error(fmt::format("{}: {}: expected {}, found {}: not supported", where_, name, expected,
-                          checkpoint::Describe(json_->at(name))));
+                          DescribeJson(json_->at(name))));
 }
 
 }  // namespace infini_train::models

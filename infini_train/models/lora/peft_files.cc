@@ -10,9 +10,9 @@
 #include <set>
 #include <string_view>
 
-#include "infini_train/checkpoint/json/untrusted_json.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
+#include "infini_train/core/json/untrusted_json.h"
 #include "infini_train/models/families/config_reader.h"
 
 namespace infini_train::models {
@@ -65,7 +65,7 @@ LoraTargets ReadTargets(const nlohmann::json& value, const std::string& where) {
   }
   if (!valid) {
     throw Error(fmt::format("{}: target_modules: expected a pattern or a list of names, found {}",
-                            where, checkpoint::Describe(value)));
+                            where, DescribeJson(value)));
   }
   return targets;
 }
@@ -90,11 +90,11 @@ PeftConfig ReadPeftConfig(const fs::path& folder) {
 }
 
 PeftConfig ParsePeftConfig(std::string_view text, const std::string& where) {
-  const nlohmann::json json = checkpoint::ParseJson(text, where);
+  const nlohmann::json json = ParseJson(text, where);
   const ConfigReader reader(json, where);
   if (reader.String("peft_type", "") != "LORA") {
     throw Error(fmt::format("{}: peft_type: expected \"LORA\", found {}", where,
-                            checkpoint::Describe(json.value("peft_type", nlohmann::json()))));
+                            DescribeJson(json.value("peft_type", nlohmann::json()))));
   }
   PeftConfig config;
   LoraOptions& options = config.options;

@@ -55,11 +55,7 @@ StepRange ParseProfileSteps(const std::string& text, std::int64_t steps_done,
 
 StepProfiler::StepProfiler(std::filesystem::path folder, StepRange steps, Device device)
     : folder_(std::move(folder)), steps_(steps), recorder_(device) {
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error) {
-    throw Error(fmt::format("profile: {} cannot be made: {}", folder_.string(), error.message()));
-  }
+  CreateFolder(folder_);
 }
 
 // A recorded step is not replayed from a graph: the one before the first takes the memory for it.

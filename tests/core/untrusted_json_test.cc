@@ -1,0 +1,75 @@
+// JSON of any text is parsed or refused in one short line.
+
+#include "infini_train/core/json/untrusted_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/common/errors.h"
+
+namespace infini_train {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using testing::MessageOf;
+using ::testing::StartsWith;
+
+std::string Refusal(const std::string& text, RepeatedKeys keys = RepeatedKeys::kLastCounts) {
+  return MessageOf([&] { ParseJson(text, "file", keys); });
+}
+
+std::string Nested(int levels) {
+  return std::string(levels, '[') + std::string(levels, ']');
+}
+
+TEST(ParseJson, ReadsJson) {
+  EXPECT_EQ(ParseJson(R"({"a":[1,2.5,"x"]})", "file")["a"][2], "x");
+  EXPECT_EQ(ParseJson(R"({"a":1,"a":2})", "file")["a"], 2);
+  EXPECT_EQ(ParseJson(R"({"a":{"b":1},"b":2})", "file", RepeatedKeys::kRefuse)["b"], 2);
+}
+
+TEST(ParseJson, RefusesMalformedTextInOneLine) {
+  for (const std::string& text : {std::string(), std::string("{"), std::string("\xff\xfe"),
+                                  std::string("{\"a\":\n\n}"), "\"" + std::string(1000, 'x')}) {
+    EXPECT_THAT(Refusal(text), StartsWith("file: not JSON: parse error at line ")) << text;
+    EXPECT_THAT(Refusal(text), MatchesRegex("[ -~]*")) << text;
+    EXPECT_LT(Refusal(text).size(), 150u) << text;
+  }
+}
+
+TEST(ParseJson, RefusesDeepNestingOutsideOfStrings) {
+  EXPECT_NO_THROW(ParseJson(Nested(64), "file"));
+  EXPECT_NO_THROW(ParseJson("[\"\\\"" + std::string(1000, '[') + "\"]", "file"));
+  for (const RepeatedKeys keys : {RepeatedKeys::kLastCounts, RepeatedKeys::kRefuse}) {
+    EXPECT_EQ(Refusal(Nested(65), keys), "file: JSON is nested deeper than 64 levels");
+    EXPECT_EQ(Refusal(std::string(1'000'000, '{'), keys),
+              "file: JSON is nested deeper than 64 levels");
+  }
+}
+
+TEST(ParseJson, RefusesRepeatedKeysWhereAsked) {
+  EXPECT_EQ(Refusal(R"({"a":1,"a":2})", RepeatedKeys::kRefuse), "file: name \"a\" occurs twice");
+}
+
+TEST(JsonField, NamesWhatIsMissing) {
+  const nlohmann::json json = {{"a", 1}};
+  EXPECT_EQ(JsonField(json, "a", "file"), 1);
+  EXPECT_EQ(MessageOf([&] { JsonField(json, "b", "file"); }), "file: field b is missing");
+  EXPECT_EQ(MessageOf([&] { JsonField(json["a"], "b", "file: a"); }),
+            "file: a: expected a JSON object, found 1");
+}
+
+TEST(DescribeJson, IsShortAndPrintable) {
+  EXPECT_EQ(DescribeJson({{"a", "é"}}), R"({"a":"\u00e9"})");
+  EXPECT_THAT(DescribeJson(std::string(1000, 'x')), EndsWith("..."));
+  EXPECT_LT(DescribeJson(std::string(1000, 'x')).size(), 150u);
+  EXPECT_THAT(DescribeJson("\xff"), HasSubstr("ufffd"));
+}
+
+}  // namespace
+}  // namespace infini_train
