@@ -53,11 +53,7 @@ ModelConfig LoadFolderConfig(const fs::path& folder) {
       const auto eos = ConfigReader(generation_json, generation.string()).TokenIds("eos_token_id");
       if (!eos.empty()) config.eos_token_ids = eos;
     }
-    try {
-      config.transformer.Validate();
-    } catch (const Error& error) {
-      throw Error(fmt::format("{}: {}", path.string(), error.what()));
-    }
+    ValidateConfig(config.transformer, path.string());
     return config;
   }
   throw Error(fmt::format("{}: model_type: expected one of {}, found {}", path.string(),
@@ -103,32 +99,6 @@ std::string Describe(const std::optional<nn::RopeScaling>& scaling) {
 }
 
 }  // namespace
-
-const std::vector<const ModelFamily*>& Families() {
-  static const std::vector<const ModelFamily*> families = {&Gpt2Family(), &LlamaFamily(),
-                                                           &Qwen3Family(), &MixtralFamily()};
-  return families;
-}
-
-const ModelFamily& GetFamily(std::string_view name) {
-  std::vector<std::string_view> known;
-  for (const ModelFamily* family : Families()) {
-    if (family->name() == name) return *family;
-    known.push_back(family->name());
-  }
-  throw Error(
-      fmt::format("'{}' is no model family; expected one of {}", name, fmt::join(known, ", ")));
-}
-
-ModelConfig ModelFamily::ReadLlmcConfig(const fs::path&) const {
-  throw Error(fmt::format("{} has no llm.c format", name()));
-}
-void ModelFamily::ReadLlmcWeights(const Model&, const fs::path&) const {
-  throw Error(fmt::format("{} has no llm.c format", name()));
-}
-void ModelFamily::WriteLlmc(const Model&, const fs::path&, DataType) const {
-  throw Error(fmt::format("{} has no llm.c format", name()));
-}
 
 std::vector<std::string> Differences(const ModelConfig& a, const ModelConfig& b) {
   std::vector<std::string> result;

@@ -16,7 +16,7 @@ namespace infini_train::models {
 
 /// What defines a model besides its weights.
 struct ModelConfig {
-  /// Family as in config.json's model_type: "gpt2", "llama", "qwen3".
+  /// Family as in config.json's model_type: "gpt2", "llama", "qwen3", "mixtral".
   std::string family;
   nn::TransformerConfig transformer;
   /// Beginning-of-sequence token; -1 for none.

@@ -103,6 +103,7 @@ TEST(ModelConfigFile, NamesAFieldOfAWrongTypeOrValue) {
       {"scale_attn_weights", {"0"}},
       {"activation_function", {R"("swish")", "3"}},
       {"add_cross_attention", {"true"}},
+      {"quantization_config", {R"({"quant_method":"gptq"})", "true"}},
       {"bos_token_id", {R"("a")", "1.5", "18446744073709551615"}},
       {"eos_token_id", {R"([1,"a"])", "{}"}},
   };

@@ -158,18 +158,19 @@ TEST_P(DecoderFiles, ListEverythingThatContradictsTheConfiguration) {
     WriteBytes(path() + "/config.json", before.dump());
   };
   expect({{"num_key_value_heads", 4}},
-         {"model.layers.0.self_attn.k_proj.weight (expected [24, 16], found [12, 16])",
-          "model.layers.2.self_attn.v_proj.weight (expected [24, 16], found [12, 16])"});
-  expect({{"intermediate_size", 24}}, {"model.layers.1.mlp.gate_proj.weight (expected [24, 16]",
-                                       "model.layers.1.mlp.down_proj.weight (expected [16, 24]"});
-  expect({{"attention_bias", true}},
-         {"missing: layers.0.self_attn.q_proj.bias", "layers.2.self_attn.o_proj.bias"});
+         {"model.layers.{0-2}.self_attn.k_proj.weight (expected [24, 16], found [12, 16])",
+          "model.layers.{0-2}.self_attn.v_proj.weight (expected [24, 16], found [12, 16])"});
+  expect({{"intermediate_size", 24}},
+         {"model.layers.{0-2}.mlp.gate_proj.weight (expected [24, 16]",
+          "model.layers.{0-2}.mlp.down_proj.weight (expected [16, 24]"});
+  expect({{"attention_bias", true}}, {"missing: model.layers.{0-2}.self_attn.q_proj.bias",
+                                      "model.layers.{0-2}.self_attn.o_proj.bias"});
   expect({{"num_hidden_layers", 4}},
-         {"missing: layers.3.input_layernorm.weight", "layers.3.mlp.down_proj.weight"});
+         {"missing: model.layers.3.input_layernorm.weight", "model.layers.3.mlp.down_proj.weight"});
   expect({{"num_hidden_layers", 2}}, {"unexpected: model.layers.2.input_layernorm.weight"});
   expect({{"head_dim", 8}, {"vocab_size", 22}},
          {"model.embed_tokens.weight (expected [22, 16], found [21, 16])",
-          "model.layers.0.self_attn.o_proj.weight (expected [16, 32], found [16, 24])"});
+          "model.layers.{0-2}.self_attn.o_proj.weight (expected [16, 32], found [16, 24])"});
 }
 
 TEST_P(DecoderFiles, SayWhatShardsLack) {

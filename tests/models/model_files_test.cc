@@ -143,11 +143,11 @@ TEST(ModelFiles, ListsEverythingThatDoesNotFit) {
   checkpoint::WriteSafetensors(folder / "model.safetensors", tensors);
   const std::string message = MessageOf([&] { LoadModel(folder.path()); });
   EXPECT_THAT(message, AllOf(HasSubstr(folder / "model.safetensors"),
-                             HasSubstr("missing: h.0.ln_1.bias, h.1.ln_1.bias;"),
+                             HasSubstr("missing: transformer.h.{0-1}.ln_1.bias;"),
                              HasSubstr("unexpected: transformer.h.2.ln_1.bias, wte.weight;")));
   EXPECT_THAT(message,
-              AllOf(HasSubstr("transformer.h.0.mlp.c_fc.weight (expected [8, 32], found [32, 8])"),
-                    HasSubstr("transformer.h.1.mlp.c_fc.weight (expected [8, 32], found [32, 8])"),
+              AllOf(HasSubstr("transformer.h.{0-1}.mlp.c_fc.weight (expected [8, 32], found "
+                              "[32, 8])"),
                     HasSubstr("transformer.wpe.weight (expected [9, 8], found [72])"),
                     HasSubstr("transformer.ln_f.weight (expected a floating type, found int32)")));
   EXPECT_THAT(message, AllOf(Not(HasSubstr("attn.bias")), Not(HasSubstr("lm_head"))));

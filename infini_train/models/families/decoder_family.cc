@@ -97,11 +97,7 @@ ModelConfig DecoderFamily::ParseConfig(const nlohmann::json& json, const std::st
   t.tie_word_embeddings = reader.Boolean("tie_word_embeddings", false);
   t.attention_dropout = reader.Real({"attention_dropout"}, 0.0);
   t.initializer_range = reader.Real({"initializer_range"}, 0.02);
-  if (reader.Object("quantization_config"))
-    reader.ThrowUnsupported("quantization_config", "weights that are not quantised");
-  const std::vector<std::int64_t> bos = reader.TokenIds("bos_token_id");
-  config.bos_token_id = bos.empty() ? -1 : bos[0];
-  config.eos_token_ids = reader.TokenIds("eos_token_id");
+  ReadCommonFields(reader, config);
   ParseOwnFields(reader, config);
   return config;
 }

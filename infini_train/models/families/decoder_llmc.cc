@@ -1,7 +1,6 @@
 #include "infini_train/models/families/decoder_llmc.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -18,14 +17,6 @@
 
 namespace infini_train::models {
 namespace {
-
-void Validate(const nn::TransformerConfig& config, const std::string& path) {
-  try {
-    config.Validate();
-  } catch (const Error& error) {
-    throw Error(fmt::format("{}: {}", path, error.what()));
-  }
-}
 
 /// Values in a file: the head is there even if it is tied.
 std::int64_t StoredElements(nn::TransformerConfig config) {
@@ -110,7 +101,7 @@ std::int64_t IntermediateSizeOfFile(const checkpoint::LlmcReader& reader,
                                     const nn::TransformerConfig& config) {
   nn::TransformerConfig one = config;
   one.intermediate_size = 1;
-  Validate(one, reader.path());
+  ValidateConfig(one, reader.path());
   const std::int64_t each = 3 * one.hidden_size * one.num_hidden_layers;
   const std::int64_t rest = reader.PayloadElements() - (StoredElements(one) - each);
   if (rest <= 0 || rest % each != 0) {
@@ -123,7 +114,7 @@ std::int64_t IntermediateSizeOfFile(const checkpoint::LlmcReader& reader,
 }
 
 void FinishDecoderLlmcConfig(const checkpoint::LlmcReader& reader, nn::TransformerConfig& config) {
-  Validate(config, reader.path());
+  ValidateConfig(config, reader.path());
   const std::int64_t elements = StoredElements(config);
   reader.CheckPayload(elements);
   const std::int64_t embedding = config.vocab_size * config.hidden_size;
@@ -179,11 +170,7 @@ void CheckDecoderLlmcHolds(const ModelConfig& config, nn::TransformerConfig expe
   expected.norm_eps = AsStored(t.norm_eps);
   expected.rope_theta = AsStored(t.rope_theta);
   expected.tie_word_embeddings = t.tie_word_embeddings;
-  const ModelConfig held{config.family, expected, config.bos_token_id, config.eos_token_ids};
-  const std::vector<std::string> differences = Differences(held, config);
-  if (differences.empty()) return;
-  throw Error(
-      fmt::format("llm.c's format cannot hold this model: {}", fmt::join(differences, "; ")));
+  CheckLlmcHolds({config.family, expected, config.bos_token_id, config.eos_token_ids}, config);
 }
 
 }  // namespace infini_train::models

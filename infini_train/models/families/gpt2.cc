@@ -99,9 +99,7 @@ class Gpt2 final : public ModelFamily {
     t.attention_dropout = reader.Real({"attn_pdrop"}, 0.1);
     t.residual_dropout = reader.Real({"resid_pdrop"}, 0.1);
     t.initializer_range = reader.Real({"initializer_range"}, 0.02);
-    const std::vector<std::int64_t> bos = reader.TokenIds("bos_token_id");
-    config.bos_token_id = bos.empty() ? -1 : bos[0];
-    config.eos_token_ids = reader.TokenIds("eos_token_id");
+    ReadCommonFields(reader, config);
     return config;
   }
 
@@ -178,11 +176,7 @@ class Gpt2 final : public ModelFamily {
       config.bos_token_id = -1;
       config.eos_token_ids.clear();
     }
-    try {
-      t.Validate();
-    } catch (const Error& error) {
-      throw Error(fmt::format("{}: {}", path.string(), error.what()));
-    }
+    ValidateConfig(t, path.string());
     const std::int64_t padded = reader.header(7);
     if (padded < t.vocab_size || padded > PaddedVocabulary(t.vocab_size) + kVocabularyPadding) {
       throw Error(fmt::format("{}: expected a padded vocabulary of {} for {} tokens, found {}",
@@ -220,11 +214,7 @@ class Gpt2 final : public ModelFamily {
     plain.attention_dropout = t.attention_dropout;
     plain.residual_dropout = t.residual_dropout;
     plain.initializer_range = t.initializer_range;
-    if (!(plain == t)) {
-      const auto differences = Differences({"gpt2", plain, -1, {}}, {"gpt2", t, -1, {}});
-      throw Error(
-          fmt::format("llm.c's format cannot hold this model: {}", fmt::join(differences, "; ")));
-    }
+    CheckLlmcHolds({model.config.family, plain, -1, {}}, {model.config.family, t, -1, {}});
     const std::int64_t padded = PaddedVocabulary(t.vocab_size);
     const auto field = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
     checkpoint::LlmcWriter writer(

@@ -32,6 +32,8 @@ struct WeightMapping {
   std::string whole = {};
 };
 
+class ConfigReader;
+
 /// What a family adds to the one transformer: its configuration file and its weight names. The
 /// implementations are one file each.
 class ModelFamily {
@@ -64,6 +66,16 @@ class ModelFamily {
 /// Throws Error naming the known families.
 const ModelFamily& GetFamily(std::string_view name);
 const std::vector<const ModelFamily*>& Families();
+
+/// The fields that mean the same in all families: the token ids that begin and end a text. Throws
+/// Error for quantised weights.
+void ReadCommonFields(const ConfigReader& reader, ModelConfig& config);
+
+/// Throws Error, beginning with `where`, unless `config` makes sense.
+void ValidateConfig(const nn::TransformerConfig& config, const std::string& where);
+
+/// Throws Error naming where the model differs from `held`, which an llm.c file would hold of it.
+void CheckLlmcHolds(const ModelConfig& held, const ModelConfig& config);
 
 const ModelFamily& Gpt2Family();
 const ModelFamily& LlamaFamily();

@@ -1,16 +1,12 @@
 #include "infini_train/models/families/weights.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
-#include "infini_train/core/error.h"
+#include "infini_train/checkpoint/tensor_checklist.h"
 
 namespace infini_train::models {
 namespace {
@@ -23,6 +19,11 @@ constexpr std::size_t kReadAheadBytes = std::size_t{256} << 20;
 /// The matrix whose rows a mapping counts.
 Tensor RowsOf(const Tensor& parameter) {
   return parameter.rank() > 2 ? Reshape(parameter, {-1, parameter.size(-1)}) : parameter;
+}
+
+/// The name under which a tensor is saved.
+std::string SavedName(const ModelFamily& family, const std::string& name) {
+  return name == "lm_head.weight" ? name : std::string(family.optional_prefix()) + name;
 }
 
 /// The shape of rows of a parameter as the file stores them.
@@ -78,8 +79,7 @@ checkpoint::NamedTensors WeightsForFile(const ModelFamily& family, const Model& 
   checkpoint::NamedTensors tensors;
   const auto all = [](const WeightMapping& mapping) { return mapping.parts; };
   VisitParts(family, model, all, [&](const WeightPart& part, const Tensor& rows, const Tensor&) {
-    const bool head = part.name == "lm_head.weight";
-    tensors.emplace_back((head ? "" : std::string(family.optional_prefix())) + part.name,
+    tensors.emplace_back(SavedName(family, part.name),
                          part.transposed ? Transpose(rows, 0, 1) : rows);
   });
   return tensors;
@@ -87,51 +87,29 @@ checkpoint::NamedTensors WeightsForFile(const ModelFamily& family, const Model& 
 
 WeightPlan::WeightPlan(const ModelFamily& family, const Model& model,
                        const checkpoint::SafetensorsFolder& files) {
-  std::unordered_set<std::string> used;
-  std::vector<std::string> missing, misshapen, mistyped, unexpected;
+  checkpoint::TensorChecklist checklist(files);
+  const std::string prefix(family.optional_prefix());
+  const bool are_prefixed = checklist.ContainsPrefix(prefix);
   const auto name_in_file = [&](const std::string& name) {
-    const std::string prefixed = std::string(family.optional_prefix()) + name;
-    return files.Contains(prefixed) ? prefixed : name;
+    const std::string saved = SavedName(family, name);
+    return checklist.Contains(saved) || (are_prefixed && !checklist.Contains(name)) ? saved : name;
   };
   const auto parts_in_file = [&](const WeightMapping& mapping) {
-    const bool is_whole = !mapping.whole.empty() && files.Contains(name_in_file(mapping.whole)) &&
-                          !files.Contains(name_in_file(mapping.parts.front().name));
+    const bool is_whole = !mapping.whole.empty() &&
+                          checklist.Contains(name_in_file(mapping.whole)) &&
+                          !checklist.Contains(name_in_file(mapping.parts.front().name));
     return is_whole ? std::vector<WeightPart>{{mapping.whole}} : mapping.parts;
   };
   const auto plan = [&](const WeightPart& part, const Tensor& rows, const Tensor& parameter) {
     const std::string name = name_in_file(part.name);
-    used.insert(name);
-    if (!files.Contains(name)) {
-      missing.push_back(part.name);
-    } else if (const Dims expected = StoredShape(part, part.rows < 0 ? parameter : rows);
-               !(files.shape(name) == expected)) {
-      misshapen.push_back(fmt::format("{} (expected {}, found {})", name, expected.ToString(),
-                                      files.shape(name).ToString()));
-    } else if (const DataType found = files.dtype(name); !IsFloatingPoint(found)) {
-      mistyped.push_back(
-          fmt::format("{} (expected a floating type, found {})", name, ToString(found)));
-    } else {
+    if (checklist.Expect(name, StoredShape(part, part.rows < 0 ? parameter : rows)))
       steps_.push_back({rows, name, part.transposed});
-    }
   };
   VisitParts(family, model, parts_in_file, plan);
-  for (const std::string& name : files.Names()) {
-    std::string_view plain = name;
-    if (plain.starts_with(family.optional_prefix()))
-      plain.remove_prefix(family.optional_prefix().size());
-    if (!used.contains(name) && !family.IsIgnorable(model.config, plain))
-      unexpected.push_back(name);
-  }
-  if (missing.empty() && misshapen.empty() && mistyped.empty() && unexpected.empty()) return;
-  std::string message = fmt::format("{} does not fit the model", files.path());
-  const auto list = [&](std::string_view title, const std::vector<std::string>& names) {
-    if (!names.empty()) message += fmt::format("; {}: {}", title, fmt::join(names, ", "));
-  };
-  list("missing", missing);
-  list("unexpected", unexpected);
-  list("wrong shape", misshapen);
-  list("wrong type", mistyped);
-  throw Error(message);
+  checklist.ThrowIfWrong("the model", [&](std::string_view name) {
+    if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+    return family.IsIgnorable(model.config, name);
+  });
 }
 
 void WeightPlan::Run(const checkpoint::SafetensorsFolder& files) const {

@@ -1,15 +1,14 @@
 #include "infini_train/models/lora/peft_files.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string_view>
 
+#include "infini_train/checkpoint/tensor_checklist.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
 #include "infini_train/core/json/untrusted_json.h"
@@ -156,48 +155,21 @@ std::string DumpPeftConfig(const PeftConfig& config, bool transposed) {
 
 std::vector<PeftWeights> FindPeftWeights(const checkpoint::SafetensorsFile& file,
                                          const std::vector<LoraSite>& sites, std::int64_t rank) {
-  std::vector<std::string> missing, misshapen, mistyped, unexpected;
-  std::set<std::string> used;
+  checkpoint::TensorChecklist checklist(file);
   const auto find = [&](const LoraSite& site, char letter, const Dims& expected) -> Tensor {
     std::string name = TensorName(site.module, letter);
     if (const std::string other = TensorName(site.module_short, letter);
-        !file.Contains(name) && file.Contains(other)) {
+        !checklist.Contains(name) && checklist.Contains(other)) {
       name = other;
     }
-    used.insert(name);
-    if (!file.Contains(name)) {
-      missing.push_back(name);
-    } else if (!(file.shape(name) == expected)) {
-      misshapen.push_back(fmt::format("{} (expected {}, found {})", name, expected.ToString(),
-                                      file.shape(name).ToString()));
-    } else if (!IsFloatingPoint(file.dtype(name))) {
-      mistyped.push_back(
-          fmt::format("{} (expected a floating type, found {})", name, ToString(file.dtype(name))));
-    } else {
-      return file.Load(name);
-    }
-    return {};
+    return checklist.Expect(name, expected) ? file.Load(name) : Tensor();
   };
   std::vector<PeftWeights> result;
   for (const LoraSite& site : sites) {
     Tensor a = find(site, 'A', {rank, site.linear->weight().size(1)});
     result.push_back({std::move(a), find(site, 'B', {site.features, rank})});
   }
-  for (const std::string& name : file.Names()) {
-    if (!used.contains(name)) unexpected.push_back(name);
-  }
-  std::string message;
-  const auto list = [&](std::string_view title, const std::vector<std::string>& names) {
-    if (!names.empty()) message += fmt::format("; {}: {}", title, fmt::join(names, ", "));
-  };
-  list("missing", missing);
-  list("unexpected", unexpected);
-  list("wrong shape", misshapen);
-  list("wrong type", mistyped);
-  if (!message.empty()) {
-    throw Error(fmt::format("{} does not fit the model and its adapter_config.json{}", file.path(),
-                            message));
-  }
+  checklist.ThrowIfWrong("the model and its adapter_config.json");
   return result;
 }
 
