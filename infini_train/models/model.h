@@ -37,12 +37,13 @@ struct Model {
 
 struct Preset {
   std::string name;
+  std::string alias;  ///< a second name, or empty
   std::string description;
   ModelConfig config;
 };
 
 /// Models that can be trained from scratch by name: of each family the published sizes, a "-nano"
-/// that a laptop trains in minutes, and the smallest published size under the program's name.
+/// that a laptop trains in minutes; the one that a program trains by default also has its name.
 INFINI_TRAIN_API const std::vector<Preset>& Presets();
 /// Null when there is none of that name.
 INFINI_TRAIN_API const Preset* FindPreset(std::string_view name);

@@ -26,6 +26,7 @@ constexpr Gpt2Size kGpt2Sizes[] = {{"gpt2", "d12", 12, 12, 768},
 /// The shape of a model of Llama's kin.
 struct DecoderSize {
   const char* name;
+  const char* alias;  ///< or empty
   std::int64_t hidden_size;
   std::int64_t intermediate_size;
   std::int64_t num_hidden_layers;
@@ -40,35 +41,32 @@ struct DecoderSize {
 };
 constexpr std::int64_t kLlama3Tokens = 128256;
 constexpr DecoderSize kLlama3Sizes[] = {
-    {"llama3-nano", 256, 704, 4, 4, 2, 64, true, kByteTokens, 1024, 1e4, 0},
-    {"llama3-125m", 768, 2432, 12, 12, 4, 64, true, kGpt2Tokens, 8192, 5e5, 0},
-    {"llama3", 2048, 8192, 16, 32, 8, 64, true, kLlama3Tokens, 131072, 5e5, 32},
-    {"llama3-8b", 4096, 14336, 32, 32, 8, 128, false, kLlama3Tokens, 8192, 5e5, 0},
-    {"llama3-70b", 8192, 28672, 80, 64, 8, 128, false, kLlama3Tokens, 8192, 5e5, 0},
-    {"llama3.1-8b", 4096, 14336, 32, 32, 8, 128, false, kLlama3Tokens, 131072, 5e5, 8},
-    {"llama3.1-70b", 8192, 28672, 80, 64, 8, 128, false, kLlama3Tokens, 131072, 5e5, 8},
-    {"llama3.1-405b", 16384, 53248, 126, 128, 8, 128, false, kLlama3Tokens, 131072, 5e5, 8},
-    {"llama3.2-1b", 2048, 8192, 16, 32, 8, 64, true, kLlama3Tokens, 131072, 5e5, 32},
-    {"llama3.2-3b", 3072, 8192, 28, 24, 8, 128, true, kLlama3Tokens, 131072, 5e5, 32}};
+    {"llama3-nano", "", 256, 704, 4, 4, 2, 64, true, kByteTokens, 1024, 1e4, 0},
+    {"llama3-125m", "", 768, 2432, 12, 12, 4, 64, true, kGpt2Tokens, 8192, 5e5, 0},
+    {"llama3-8b", "", 4096, 14336, 32, 32, 8, 128, false, kLlama3Tokens, 8192, 5e5, 0},
+    {"llama3-70b", "", 8192, 28672, 80, 64, 8, 128, false, kLlama3Tokens, 8192, 5e5, 0},
+    {"llama3.1-8b", "", 4096, 14336, 32, 32, 8, 128, false, kLlama3Tokens, 131072, 5e5, 8},
+    {"llama3.1-70b", "", 8192, 28672, 80, 64, 8, 128, false, kLlama3Tokens, 131072, 5e5, 8},
+    {"llama3.1-405b", "", 16384, 53248, 126, 128, 8, 128, false, kLlama3Tokens, 131072, 5e5, 8},
+    {"llama3.2-1b", "llama3", 2048, 8192, 16, 32, 8, 64, true, kLlama3Tokens, 131072, 5e5, 32},
+    {"llama3.2-3b", "", 3072, 8192, 28, 24, 8, 128, true, kLlama3Tokens, 131072, 5e5, 32}};
 constexpr std::int64_t kQwen3Tokens = 151936;
 constexpr DecoderSize kQwen3Sizes[] = {
-    {"qwen3-nano", 256, 640, 4, 6, 2, 64, true, kByteTokens, 1024, 1e4, 0},
-    {"qwen3", 1024, 3072, 28, 16, 8, 128, true, kQwen3Tokens, 40960, 1e6, 0},
-    {"qwen3-0.6b", 1024, 3072, 28, 16, 8, 128, true, kQwen3Tokens, 40960, 1e6, 0},
-    {"qwen3-1.7b", 2048, 6144, 28, 16, 8, 128, true, kQwen3Tokens, 40960, 1e6, 0},
-    {"qwen3-4b", 2560, 9728, 36, 32, 8, 128, true, kQwen3Tokens, 40960, 1e6, 0},
-    {"qwen3-8b", 4096, 12288, 36, 32, 8, 128, false, kQwen3Tokens, 40960, 1e6, 0},
-    {"qwen3-14b", 5120, 17408, 40, 40, 8, 128, false, kQwen3Tokens, 40960, 1e6, 0},
-    {"qwen3-32b", 5120, 25600, 64, 64, 8, 128, false, kQwen3Tokens, 40960, 1e6, 0}};
+    {"qwen3-nano", "", 256, 640, 4, 6, 2, 64, true, kByteTokens, 1024, 1e4, 0},
+    {"qwen3-0.6b", "qwen3", 1024, 3072, 28, 16, 8, 128, true, kQwen3Tokens, 40960, 1e6, 0},
+    {"qwen3-1.7b", "", 2048, 6144, 28, 16, 8, 128, true, kQwen3Tokens, 40960, 1e6, 0},
+    {"qwen3-4b", "", 2560, 9728, 36, 32, 8, 128, true, kQwen3Tokens, 40960, 1e6, 0},
+    {"qwen3-8b", "", 4096, 12288, 36, 32, 8, 128, false, kQwen3Tokens, 40960, 1e6, 0},
+    {"qwen3-14b", "", 5120, 17408, 40, 40, 8, 128, false, kQwen3Tokens, 40960, 1e6, 0},
+    {"qwen3-32b", "", 5120, 25600, 64, 64, 8, 128, false, kQwen3Tokens, 40960, 1e6, 0}};
 
 /// Eight experts, of which two see a token.
 constexpr std::int64_t kMixtralTokens = 32000;
 constexpr DecoderSize kMixtralSizes[] = {
-    {"mixtral-nano", 256, 352, 4, 4, 2, 64, false, kByteTokens, 1024, 1e4, 0},
-    {"mixtral", 1024, 3584, 12, 16, 8, 64, false, kMixtralTokens, 32768, 1e6, 0},
-    {"mixtral-1.2b", 1024, 3584, 12, 16, 8, 64, false, kMixtralTokens, 32768, 1e6, 0},
-    {"mixtral-8x7b", 4096, 14336, 32, 32, 8, 128, false, kMixtralTokens, 32768, 1e6, 0},
-    {"mixtral-8x22b", 6144, 16384, 56, 48, 8, 128, false, kMixtralTokens, 65536, 1e6, 0}};
+    {"mixtral-nano", "", 256, 352, 4, 4, 2, 64, false, kByteTokens, 1024, 1e4, 0},
+    {"mixtral-1.2b", "mixtral", 1024, 3584, 12, 16, 8, 64, false, kMixtralTokens, 32768, 1e6, 0},
+    {"mixtral-8x7b", "", 4096, 14336, 32, 32, 8, 128, false, kMixtralTokens, 32768, 1e6, 0},
+    {"mixtral-8x22b", "", 6144, 16384, 56, 48, 8, 128, false, kMixtralTokens, 65536, 1e6, 0}};
 
 /// Completes a preset whose sizes are set.
 Preset Describe(Preset preset, const char* title) {
@@ -82,10 +80,12 @@ Preset Describe(Preset preset, const char* title) {
   return preset;
 }
 
-Preset MakeGpt2(const char* name, std::int64_t vocab_size, std::int64_t positions,
-                std::int64_t layers, std::int64_t heads, std::int64_t hidden_size) {
+Preset MakeGpt2(const char* name, const char* alias, std::int64_t vocab_size,
+                std::int64_t positions, std::int64_t layers, std::int64_t heads,
+                std::int64_t hidden_size) {
   Preset preset;
   preset.name = name;
+  preset.alias = alias;
   preset.config.family = "gpt2";
   preset.config.bos_token_id = vocab_size - 1;
   preset.config.eos_token_ids = {vocab_size - 1};
@@ -103,6 +103,7 @@ Preset MakeGpt2(const char* name, std::int64_t vocab_size, std::int64_t position
 Preset MakeDecoder(const DecoderSize& size) {
   Preset preset;
   preset.name = size.name;
+  preset.alias = size.alias;
   preset.config.bos_token_id = size.vocab_size - 1;
   preset.config.eos_token_ids = {size.vocab_size - 1};
   nn::TransformerConfig& t = preset.config.transformer;
@@ -165,12 +166,10 @@ Preset MakeMixtral(const DecoderSize& size) {
 
 const std::vector<Preset>& Presets() {
   static const std::vector<Preset> presets = [] {
-    std::vector<Preset> list = {MakeGpt2("gpt2-nano", kByteTokens, 128, 4, 4, 256)};
+    std::vector<Preset> list = {MakeGpt2("gpt2-nano", "", kByteTokens, 128, 4, 4, 256)};
     for (const Gpt2Size& size : kGpt2Sizes) {
-      for (const char* name : {size.name, size.alias}) {
-        list.push_back(MakeGpt2(name, kGpt2Tokens, 1024, size.num_hidden_layers,
-                                size.num_attention_heads, size.hidden_size));
-      }
+      list.push_back(MakeGpt2(size.name, size.alias, kGpt2Tokens, 1024, size.num_hidden_layers,
+                              size.num_attention_heads, size.hidden_size));
     }
     for (const DecoderSize& size : kLlama3Sizes)
       list.push_back(MakeLlama3(size));
@@ -185,7 +184,7 @@ const std::vector<Preset>& Presets() {
 
 const Preset* FindPreset(std::string_view name) {
   for (const Preset& preset : Presets()) {
-    if (preset.name == name) return &preset;
+    if (preset.name == name || (!preset.alias.empty() && preset.alias == name)) return &preset;
   }
   return nullptr;
 }

@@ -70,7 +70,9 @@ void InfoCommand(const InfoOptions& options, std::FILE* out) {
     if (options.device == "auto") {
       DescribeDevices(out);
       for (const models::Preset& preset : models::Presets()) {
-        fmt::print(out, "preset {}: {}\n", preset.name, preset.description);
+        fmt::print(out, "preset {}{}: {}\n", preset.name,
+                   preset.alias.empty() ? "" : fmt::format(" ({})", preset.alias),
+                   preset.description);
       }
     } else {
       const Device device = ResolveDevice(options.device);

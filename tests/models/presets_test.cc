@@ -52,9 +52,13 @@ TEST(Presets, HaveTheKnownNumbersOfParameters) {
   for (const Preset& preset : Presets()) {
     preset.config.transformer.Validate();
     EXPECT_EQ(FindPreset(preset.name), &preset);
+    if (!preset.alias.empty()) {
+      EXPECT_EQ(FindPreset(preset.alias), &preset);
+    }
     EXPECT_FALSE(preset.description.empty());
   }
   EXPECT_EQ(FindPreset("gpt3"), nullptr);
+  EXPECT_EQ(FindPreset(""), nullptr);
 }
 
 TEST(Presets, EndTextsAsTheirTokenizersDo) {

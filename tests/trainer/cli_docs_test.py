@@ -1,4 +1,5 @@
-"""Checks that docs/cli.md and docs/cli.zh-CN.md list exactly the flags that the program has.
+"""Checks that docs/cli.md and docs/cli.zh-CN.md list exactly the flags that the program has, and docs/models.md its
+presets.
 
 Usage: cli_docs_test.py PROGRAM DOCS_FOLDER
 """
@@ -34,6 +35,21 @@ def flags_of_document(path):
     return flags
 
 
+def presets_of_program(program):
+    """The names and second names of the presets: "preset gpt2 (d12): ..."."""
+    text = subprocess.run([program, "info"], check=True, capture_output=True, text=True).stdout
+    names = re.findall(r"^preset ([^\s:]+)(?: \(([^)]+)\))?:", text, flags=re.MULTILINE)
+    return {name for pair in names for name in pair if name}
+
+
+def presets_of_document(path):
+    """What the column Presets of the table of families names."""
+    rows = [line.split("|") for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    column = [cell.strip() for cell in rows[0]].index("Presets")
+    end = next((i for i, row in enumerate(rows) if len(row) <= column), len(rows))
+    return {name for row in rows[1:end] for name in re.findall(r"`([^`]+)`", row[column])}
+
+
 def main():
     program, docs = sys.argv[1], pathlib.Path(sys.argv[2])
     faults = []
@@ -47,7 +63,10 @@ def main():
                 faults.append(f"docs/{name}: --{flag} of {command} is missing")
             for flag in sorted(documented[command] - real):
                 faults.append(f"docs/{name}: {command} has no --{flag}")
-    print("\n".join(faults) or "The documentation lists every flag.")
+    presets, documented = presets_of_program(program), presets_of_document(docs / "models.md")
+    for name in sorted(presets ^ documented):
+        faults.append(f"docs/models.md: {'does not name' if name in presets else 'there is no'} preset {name}")
+    print("\n".join(faults) or "The documentation lists every flag and preset.")
     return 1 if faults else 0
 
 
