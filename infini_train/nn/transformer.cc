@@ -1,15 +1,11 @@
 #include "infini_train/nn/transformer.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
-#include <map>
 #include <span>
-#include <string_view>
 #include <tuple>
 
 #include "infini_train/autograd/backward.h"
@@ -34,13 +30,6 @@ std::shared_ptr<Norm> MakeNorm(const TransformerConfig& config, TensorOptions op
   return std::make_shared<RmsNorm>(config.hidden_size, config.norm_eps, options);
 }
 
-/// Heads [first, first + count) of packed [B, T, heads * D] as [B, count, T, D].
-Tensor TakeHeads(const Tensor& packed, std::int64_t first, std::int64_t count,
-                 std::int64_t head_dim) {
-  const Tensor part = Slice(packed, 2, first * head_dim, (first + count) * head_dim);
-  return Transpose(Reshape(part, {packed.size(0), packed.size(1), count, head_dim}), 1, 2);
-}
-
 /// The stream behind a norm and an attention or MLP.
 template <typename Layer>
 ResidualStream Through(Norm& norm, Layer& layer, const ResidualStream& stream,
@@ -53,35 +42,6 @@ ResidualStream Through(Norm& norm, Layer& layer, const ResidualStream& stream,
   }
   const auto [x, normalized] = norm.AddThenNormalize(stream.x, stream.branch, context);
   return {x, layer(normalized, context)};
-}
-
-/// Libraries multiply in FP8 where the sums' terms are a multiple of as many.
-constexpr std::int64_t kFp8Multiple = 16;
-
-/// The tensors of a state of FP8 scales, by the ends of their names.
-constexpr std::pair<std::string_view, Tensor Fp8ScalesState::*> kFp8StateTensors[] = {
-    {"scale", &Fp8ScalesState::scale},
-    {"amax", &Fp8ScalesState::amax},
-    {"history", &Fp8ScalesState::history},
-    {"has_past", &Fp8ScalesState::has_past}};
-
-/// What is wrong with a tensor of such a state that is to replace `target`; empty if nothing is.
-std::string Fp8StateProblem(std::string_view suffix, const Tensor& target, const Tensor& found) {
-  if (found.shape() != target.shape() || found.dtype() != target.dtype()) {
-    return fmt::format("expected {} {}, found {} {}", ToString(target.dtype()),
-                       target.shape().ToString(), ToString(found.dtype()),
-                       found.shape().ToString());
-  }
-  const bool is_scale = suffix == "scale", is_flag = suffix == "has_past";
-  for (const double value : To(found, DataType::kFloat64).ToVector<double>()) {
-    int exponent = 0;
-    if (is_scale && (std::frexp(value, &exponent) != 0.5 || std::abs(exponent - 1) > 100))
-      return fmt::format("expected powers of two from 2^-100 to 2^100, found {}", value);
-    if (is_flag && value != 0 && value != 1) return fmt::format("expected 0 or 1, found {}", value);
-    if (!is_scale && !(value >= 0 && std::isfinite(value)))
-      return fmt::format("expected finite numbers of 0 or more, found {}", value);
-  }
-  return "";
 }
 
 }  // namespace
@@ -123,9 +83,12 @@ AttentionParams CausalSelfAttention::Params() const {
 Tensor CausalSelfAttention::AttendByHeads(const Tensor& qkv, const ForwardContext& context) const {
   const std::int64_t num_heads = config_.num_attention_heads;
   const std::int64_t num_kv_heads = config_.num_key_value_heads;
-  Tensor q = TakeHeads(qkv, 0, num_heads, config_.head_dim);
-  Tensor k = TakeHeads(qkv, num_heads, num_kv_heads, config_.head_dim);
-  Tensor v = TakeHeads(qkv, num_heads + num_kv_heads, num_kv_heads, config_.head_dim);
+  const Tensor heads = Transpose(
+      Reshape(qkv, {qkv.size(0), qkv.size(1), num_heads + 2 * num_kv_heads, config_.head_dim}), 1,
+      2);
+  Tensor q = Slice(heads, 1, 0, num_heads);
+  Tensor k = Slice(heads, 1, num_heads, num_heads + num_kv_heads);
+  Tensor v = Slice(heads, 1, num_heads + num_kv_heads);
   if (q_norm_) {
     q = (*q_norm_)(q);
     k = (*k_norm_)(k);
@@ -368,94 +331,6 @@ ResidualStream Transformer::RunBlocks(Tensor x, const ForwardContext& context) {
     if (has_routers) context.routers->AddTensors(std::span(outputs).subspan(1));
   }
   return run(std::move(x), checkpointed, blocks_.size(), context.routers);
-}
-
-void Transformer::PrepareFp8() {
-  const DataType dtype = head_weight().dtype();
-  const bool possible = dtype == DataType::kFloat32 || dtype == DataType::kBFloat16;
-  if (fp8_scales_ || !possible || GetMatmulPrecision() != MatmulPrecision::kFp8) return;
-  std::vector<Linear*> linears;
-  std::vector<Fp8Format> formats;
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    for (const auto& [name, module] : blocks_[i]->NamedModules()) {
-      auto* linear = dynamic_cast<Linear*>(module);
-      if (linear == nullptr) continue;
-      linears.push_back(linear);
-      fp8_linears_.push_back(fmt::format("h.{}.{}", i, name));
-      formats.insert(formats.end(), std::begin(Fp8LinearState::kFormats),
-                     std::end(Fp8LinearState::kFormats));
-    }
-  }
-  const bool has_head = config_.vocab_size % kFp8Multiple == 0;
-  if (has_head) {
-    fp8_linears_.emplace_back("lm_head");
-    formats.insert(formats.end(), std::begin(Fp8LinearState::kFormats),
-                   std::end(Fp8LinearState::kFormats));
-  }
-  fp8_scales_ = std::make_shared<Fp8Scales>(formats, head_weight().device());
-  const auto state_of = [&](std::size_t i) {
-    return std::make_shared<Fp8LinearState>(fp8_scales_, static_cast<std::int64_t>(i));
-  };
-  for (std::size_t i = 0; i < linears.size(); ++i)
-    linears[i]->set_fp8_state(state_of(i));
-  if (has_head) fp8_head_ = state_of(linears.size());
-}
-
-void Transformer::UpdateFp8Scales() {
-  if (fp8_scales_) fp8_scales_->Update();
-}
-
-std::vector<Tensor> Transformer::Fp8Magnitudes() const {
-  return fp8_scales_ ? fp8_scales_->Magnitudes() : std::vector<Tensor>();
-}
-
-NamedTensors Transformer::Fp8State() {
-  NamedTensors result;
-  if (!fp8_scales_) return result;
-  const Fp8ScalesState state = fp8_scales_->State();
-  const NoGrad no_grad;
-  constexpr auto kTensors = static_cast<std::int64_t>(std::size(Fp8LinearState::kFormats));
-  for (std::size_t i = 0; i < fp8_linears_.size(); ++i) {
-    const auto first = static_cast<std::int64_t>(i) * kTensors;
-    for (const auto& [name, member] : kFp8StateTensors)
-      result.emplace_back(fmt::format("{}.{}", fp8_linears_[i], name),
-                          Clone(Slice(state.*member, 0, first, first + kTensors)));
-  }
-  return result;
-}
-
-void Transformer::LoadFp8State(const NamedTensors& state) {
-  PrepareFp8();
-  if (!fp8_scales_ || GetMatmulPrecision() != MatmulPrecision::kFp8) return;
-  Fp8ScalesState all = fp8_scales_->State();
-  const NoGrad no_grad;
-  constexpr auto kTensors = static_cast<std::int64_t>(std::size(Fp8LinearState::kFormats));
-  std::map<std::string, Tensor> given(state.begin(), state.end());
-  std::vector<std::string> problems;
-  for (std::size_t i = 0; i < fp8_linears_.size(); ++i) {
-    const auto first = static_cast<std::int64_t>(i) * kTensors;
-    for (const auto& [suffix, member] : kFp8StateTensors) {
-      const std::string name = fmt::format("{}.{}", fp8_linears_[i], suffix);
-      const auto found = given.find(name);
-      if (found == given.end()) {
-        problems.push_back(fmt::format("{} is missing", name));
-        continue;
-      }
-      const Tensor target = Slice(all.*member, 0, first, first + kTensors);
-      const std::string problem = Fp8StateProblem(suffix, target, found->second);
-      if (problem.empty()) {
-        CopyInPlace(target, found->second);
-      } else {
-        problems.push_back(fmt::format("{}: {}", name, problem));
-      }
-      given.erase(found);
-    }
-  }
-  for (const auto& [name, tensor] : given)
-    problems.push_back(fmt::format("{} is unexpected", name));
-  if (!problems.empty())
-    throw Error(fmt::format("FP8 scales do not fit: {}", fmt::join(problems, "; ")));
-  fp8_scales_->LoadState(all);
 }
 
 bool Transformer::BalancesExperts() const {
