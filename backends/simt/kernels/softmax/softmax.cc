@@ -3,59 +3,53 @@
 namespace infini_train::simt {
 namespace {
 
+/// e^(x - shift) / sum. A row without anything finite has no sum, and zeros.
 template <typename T>
-struct WriteSoftmax {
+struct SoftmaxOf {
   using C = ComputeType<T>;
-  const T* x;
-  T* out;
   ShiftedExponential<T> exponential;
   C factor;
 
-  SIMT_DEVICE WriteSoftmax(const T* x, T* out, SoftmaxStatistics<C> statistics)
-      : x(x),
-        out(out),
-        exponential(statistics.Shift()),
-        factor(statistics.sum == 0 ? C(0) : 1 / statistics.sum) {}
-
-  template <int M>
-  SIMT_DEVICE void Visit(std::int64_t i) {
-    const Vec<T, M> values = Load<M>(x + i);
-    Vec<T, M> results;
-    for (int k = 0; k < M; ++k)
-      results[k] = FromCompute<T>(exponential(ToCompute(values[k])) * factor);
-    Store(out + i, results);
-  }
+  SIMT_DEVICE explicit SoftmaxOf(SoftmaxStatistics<C> row)
+      : exponential(row.Shift()), factor(row.sum == 0 ? C(0) : 1 / row.sum) {}
+  SIMT_DEVICE C operator()(C x) const { return exponential(x) * factor; }
 };
 
+/// x - shift - log(sum)
 template <typename T>
-struct WriteLogSoftmax {
+struct LogSoftmaxOf {
   using C = ComputeType<T>;
-  const T* x;
-  T* out;
   C shift;
   C log_sum;
 
-  SIMT_DEVICE WriteLogSoftmax(const T* x, T* out, SoftmaxStatistics<C> statistics)
-      : x(x),
-        out(out),
-        shift(statistics.Shift()),
-        log_sum(statistics.sum == 0 ? C(0) : Log(statistics.sum)) {}
+  SIMT_DEVICE explicit LogSoftmaxOf(SoftmaxStatistics<C> row)
+      : shift(row.Shift()), log_sum(row.sum == 0 ? C(0) : Log(row.sum)) {}
+  SIMT_DEVICE C operator()(C x) const { return (x - shift) - log_sum; }
+};
+
+/// Writes a function of each element of a row: a body for WalkRow.
+template <typename Function, typename T>
+struct WriteElements {
+  const T* x;
+  T* out;
+  Function function;
 
   template <int M>
   SIMT_DEVICE void Visit(std::int64_t i) {
     const Vec<T, M> values = Load<M>(x + i);
     Vec<T, M> results;
     for (int k = 0; k < M; ++k)
-      results[k] = FromCompute<T>((ToCompute(values[k]) - shift) - log_sum);
+      results[k] = FromCompute<T>(function(ToCompute(values[k])));
     Store(out + i, results);
   }
 };
 
-template <template <typename> class Write, typename T, typename Team, int N>
+template <template <typename> class Function, typename T, typename Team, int N>
 SIMT_KERNEL void ForwardKernel(T* out, const T* x, std::int64_t rows, std::int64_t size) {
   for (std::int64_t row = Team::First(); row < rows; row += Team::Count()) {
     const T* x_row = x + row * size;
-    Write<T> write(x_row, out + row * size, RowStatistics<Team, N>(x_row, size));
+    WriteElements<Function<T>, T> write{x_row, out + row * size,
+                                        Function<T>(RowStatistics<Team, N>(x_row, size))};
     WalkRow<Team, N>(x_row, size, write);
   }
 }
@@ -124,7 +118,7 @@ SIMT_KERNEL void BackwardKernel(T* grad_x, const T* grad_y, const T* y, std::int
   }
 }
 
-template <template <typename> class Write>
+template <template <typename> class Function>
 void Forward(const char* op, const Context& context, Tensor& out, const Tensor& x) {
   if (x.numel() == 0) return;
   const std::int64_t size = x.rank() == 0 ? 1 : x.size(-1);
@@ -134,7 +128,7 @@ void Forward(const char* op, const Context& context, Tensor& out, const Tensor& 
     DispatchRows<T>(rows, size, {x.raw_data(), out.raw_data()},
                     [&](auto team, auto width, const Geometry& geometry) {
                       Launch(context, geometry,
-                             &ForwardKernel<Write, T, typename decltype(team)::type, width()>,
+                             &ForwardKernel<Function, T, typename decltype(team)::type, width()>,
                              out.data<T>(), x.data<T>(), rows, size);
                     });
   });
@@ -158,11 +152,11 @@ void Backward(const char* op, const Context& context, Tensor& grad_x, const Tens
 }
 
 void Softmax(const Context& context, Tensor& out, const Tensor& x) {
-  Forward<WriteSoftmax>("Softmax", context, out, x);
+  Forward<SoftmaxOf>("Softmax", context, out, x);
 }
 
 void LogSoftmax(const Context& context, Tensor& out, const Tensor& x) {
-  Forward<WriteLogSoftmax>("LogSoftmax", context, out, x);
+  Forward<LogSoftmaxOf>("LogSoftmax", context, out, x);
 }
 
 void SoftmaxBackward(const Context& context, Tensor& grad_x, const Tensor& grad_y,
