@@ -141,9 +141,7 @@ std::int64_t Lora::num_parameters() const {
 }
 
 void Lora::Save(const fs::path& folder, const std::string& base) const {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw Error(fmt::format("{}: {}", folder.string(), error.message()));
+  CreateFolder(folder);
   WritePeftWeights(folder, sites_);
   WriteFileAtomically(PeftConfigPath(folder).string(),
                       DumpPeftConfig({options_, base}, IsStoredTransposed(model_, sites_.front())));
@@ -165,8 +163,11 @@ void Lora::Unmerge() {
 }
 
 bool IsLoraFolder(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(PeftConfigPath(folder), error);
+  return PathExists(PeftConfigPath(folder));
+}
+
+LoraOptions ReadLoraOptions(const fs::path& folder) {
+  return ReadPeftConfig(folder).options;
 }
 
 std::string LoraBase(const fs::path& folder) {

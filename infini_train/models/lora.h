@@ -15,8 +15,8 @@ namespace infini_train::models {
 
 /// Which linear layers of the blocks have adapters. Layers have the names of their parameters here
 /// (h.0.attn.c_attn) and those of Hugging Face's modules (model.layers.0.self_attn.q_proj); where
-/// Hugging Face has several modules for one layer here, each has an adapter of its own.
-/// InfiniTrain's name for a gate, c_fc2, is one too.
+/// Hugging Face has several modules for one layer here, each has an adapter of its own. c_fc2 is
+/// another name of a gate.
 struct LoraTargets {
   /// Ends of dotted names: c_proj is that of attention and of the MLP, attn.c_proj one of them.
   std::vector<std::string> names;
@@ -90,6 +90,8 @@ class INFINI_TRAIN_API Lora {
 
 /// Whether a folder has adapters in it.
 INFINI_TRAIN_API bool IsLoraFolder(const std::filesystem::path& folder);
+/// What a folder's adapter_config.json says. Throws Error as Lora::Load does.
+INFINI_TRAIN_API LoraOptions ReadLoraOptions(const std::filesystem::path& folder);
 /// Where the model of a folder's adapters comes from, as Save was told; empty where it does not
 /// say.
 INFINI_TRAIN_API std::string LoraBase(const std::filesystem::path& folder);

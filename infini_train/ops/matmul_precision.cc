@@ -38,7 +38,7 @@ MatmulPrecision ParseMatmulPrecision(std::string_view name) {
     if (name == known) return precision;
   }
   throw Error(
-      fmt::format("matmul precision: expected fp64, fp32, tf32, bf16 or fp8, found '{}'", name));
+      fmt::format("matmul_precision: expected fp64, fp32, tf32, bf16 or fp8, got {}", name));
 }
 
 }  // namespace infini_train

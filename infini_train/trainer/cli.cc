@@ -137,6 +137,8 @@ bool Parse(Flags& flags, const std::vector<std::string>& arguments) {
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", flags.app().help());
     return false;
+  } catch (const CLI::ExtrasError&) {
+    throw Error(fmt::format("unexpected argument '{}'", flags.app().remaining().front()));
   } catch (const CLI::ParseError& error) {
     const std::string message = error.what();
     throw Error(message.substr(std::min(message.find_first_not_of('-'), message.size())));
@@ -198,7 +200,7 @@ const std::vector<Command>& Commands() {
        [](const std::string& program, const std::string& description, const Arguments& arguments) {
          return RunCommand(program, description, arguments, &AddExportFlags, &ExportCommand);
        }},
-      {"info", "Describes this build, or a model, checkpoint or token file.",
+      {"info", "Describes this build, or a model, adapters, checkpoint or token file.",
        [](const std::string& program, const std::string& description, const Arguments& arguments) {
          return RunCommand(program, description, arguments, &AddInfoFlags, &InfoCommand);
        }},
@@ -215,7 +217,8 @@ std::string Usage() {
   for (const Command& command : Commands()) {
     text += fmt::format("  {:<11} {}\n", command.name, command.description);
   }
-  return text + "\ninfini-train COMMAND --help lists the flags of a command.\n";
+  return text +
+         "\ninfini-train COMMAND --help lists the flags of a command, --version the version.\n";
 }
 
 /// Prints what the library throws as one line.
@@ -244,6 +247,10 @@ int InfiniTrainMain(int argc, char** argv) {
         arguments[0] == "help") {
       fmt::print("{}", Usage());
       return arguments.empty() ? 2 : 0;
+    }
+    if (arguments[0] == "--version") {
+      fmt::print("InfiniTrain {}\n", INFINI_TRAIN_VERSION);
+      return 0;
     }
     std::vector<std::string> names;
     for (const Command& command : Commands()) {

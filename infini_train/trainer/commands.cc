@@ -89,6 +89,7 @@ void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
   const ModelSource source = FindModelSource(options.model, options.lora_load_path);
   const auto tokenizer = LoadOrFindTokenizer(options.tokenizer, source.Folders());
   if (!tokenizer) {
+    models::LoadModelConfig(source.model);  // what is no model has no tokenizer either
     throw Error(fmt::format("{}: holds no tokenizer.json; name one with --tokenizer",
                             source.Folders().back().string()));
   }
@@ -201,22 +202,20 @@ void ExportCommand(const ExportOptions& options, std::FILE* out) {
   if (options.output.empty()) throw Error("output: expected a folder or file to write, got none");
   std::optional<DataType> dtype;
   if (!options.dtype.empty()) {
-    dtype = ParseDataType(options.dtype);
-    if (!IsFloatingPoint(*dtype) || *dtype == DataType::kFloat64) {
-      throw Error(
-          fmt::format("dtype: expected float32, bfloat16 or float16, got {}", options.dtype));
-    }
+    dtype = ParseDataTypeFlag("dtype", options.dtype,
+                              {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16});
   }
+  const bool is_llmc = options.format == "llmc";
+  if (!is_llmc && options.format != "huggingface")
+    throw Error(fmt::format("format: expected huggingface or llmc, got {}", options.format));
   const ModelSource source = FindModelSource(options.model, options.lora_load_path);
   const models::Model model = OpenModel(source);
-  if (options.format == "huggingface") {
+  if (is_llmc) {
+    models::SaveLlmcCheckpoint(model, options.output, dtype.value_or(DataType::kFloat32));
+  } else {
     models::SaveModel(model, options.output, {.dtype = dtype});
     if (const auto tokenizer = LoadOrFindTokenizer("", source.Folders()))
       tokenizer->Save(options.output);
-  } else if (options.format == "llmc") {
-    models::SaveLlmcCheckpoint(model, options.output, dtype.value_or(DataType::kFloat32));
-  } else {
-    throw Error(fmt::format("format: expected huggingface or llmc, got {}", options.format));
   }
   fmt::print(out, "wrote {}\n", options.output);
 }

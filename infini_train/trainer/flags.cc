@@ -337,7 +337,7 @@ void AddExportFlags(Flags& flags, ExportOptions& o) {
 }
 
 void AddInfoFlags(Flags& flags, InfoOptions& o) {
-  flags.AddPositional("path", o.path, "preset, model folder, checkpoint or token file");
+  flags.AddPositional("path", o.path, "preset, model folder, checkpoint, adapters or token file");
   flags.Add("device", o.device,
             "list the settings of a device's runtime, and the ops that have kernels for it");
   AddProviderFlags(flags);

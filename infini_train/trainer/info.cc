@@ -1,11 +1,14 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
 
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/error.h"
+#include "infini_train/core/file.h"
 #include "infini_train/data/token_dataset.h"
+#include "infini_train/models/lora.h"
 #include "infini_train/models/model.h"
 #include "infini_train/ops/dispatch.h"
 #include "infini_train/ops/kernel_library.h"
@@ -53,6 +56,16 @@ void DescribeConfig(const models::ModelConfig& config, std::FILE* out) {
   }
 }
 
+void DescribeAdapters(const std::filesystem::path& folder, std::FILE* out) {
+  const models::LoraOptions lora = models::ReadLoraOptions(folder);
+  const std::string base = models::LoraBase(folder);
+  fmt::print(out, "adapters: rank {}, alpha {}{}, dropout {}, of {}; base {}\n", lora.rank,
+             lora.alpha, lora.rank_stabilized ? " (rank-stabilised)" : "", lora.dropout,
+             lora.targets.pattern.empty() ? fmt::format("{}", fmt::join(lora.targets.names, ", "))
+                                          : lora.targets.pattern,
+             base.empty() ? "not named" : base);
+}
+
 /// Whether a file starts like a token shard; its own reader says what is wrong with it.
 bool LooksLikeTokens(const std::filesystem::path& path) {
   try {
@@ -66,8 +79,8 @@ bool LooksLikeTokens(const std::filesystem::path& path) {
 
 void InfoCommand(const InfoOptions& options, std::FILE* out) {
   if (options.path.empty()) {
-    fmt::print(out, "InfiniTrain {}\n", INFINI_TRAIN_VERSION);
     if (options.device == "auto") {
+      fmt::print(out, "InfiniTrain {}\n", INFINI_TRAIN_VERSION);
       DescribeDevices(out);
       for (const models::Preset& preset : models::Presets()) {
         fmt::print(out, "preset {}{}: {}\n", preset.name,
@@ -94,7 +107,8 @@ void InfoCommand(const InfoOptions& options, std::FILE* out) {
     DescribeConfig(preset->config, out);
     return;
   }
-  if (std::filesystem::is_regular_file(options.path) && LooksLikeTokens(options.path)) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(options.path, error) && LooksLikeTokens(options.path)) {
     const TokenShard shard(options.path);
     std::int64_t largest = -1;
     std::vector<std::int64_t> block(std::size_t{1} << 20);
@@ -108,7 +122,12 @@ void InfoCommand(const InfoOptions& options, std::FILE* out) {
                TokenSize(shard.type()), largest);
     return;
   }
-  DescribeConfig(models::LoadModelConfig(ResolveModelPath(options.path)), out);
+  const std::filesystem::path path = ResolveModelPath(options.path);
+  if (models::IsLoraFolder(path) && !PathExists(path / "config.json")) {
+    DescribeAdapters(path, out);
+    return;
+  }
+  DescribeConfig(models::LoadModelConfig(path), out);
 }
 
 }  // namespace infini_train::trainer

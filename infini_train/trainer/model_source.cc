@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "infini_train/core/error.h"
+#include "infini_train/core/file.h"
 #include "infini_train/trainer/setup.h"
 
 namespace infini_train::trainer {
@@ -11,23 +14,36 @@ namespace {
 namespace fs = std::filesystem;
 
 bool HoldsModel(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder / "config.json", error);
+  return PathExists(folder / "config.json");
 }
 
 bool HoldsOnlyAdapters(const fs::path& folder) {
   return models::IsLoraFolder(folder) && !HoldsModel(folder);
 }
 
+/// The model that a folder of adapters says it is for: a path, or a preset.
 std::string RequireBase(const fs::path& folder) {
   const std::string base = models::LoraBase(folder);
-  if (base.empty()) {
-    throw Error(
-        fmt::format("{}: adapter_config.json names no base_model_name_or_path; name the "
-                    "adapters' model with --model",
-                    folder.string()));
+  if (!base.empty() && (PathExists(base) || models::FindPreset(base) != nullptr)) return base;
+  throw Error(fmt::format(
+      "{}: base_model_name_or_path: {}; name the adapters' model with --model, and them with "
+      "--lora_load_path",
+      (folder / "adapter_config.json").string(),
+      base.empty() ? "missing" : fmt::format("{} is not there", base)));
+}
+
+/// Throws Error for flags about adapters where there are none.
+void RefuseLoraFlags(const TrainOptions& o) {
+  const std::pair<const char*, bool> given[] = {
+      {"lora_save_path", !o.lora_save_path.empty()},
+      {"lora_alpha", o.lora_alpha >= 0.0},
+      {"lora_dropout", o.lora_dropout >= 0.0},
+      {"lora_target_modules", !o.lora_target_modules.empty()}};
+  for (const auto& [flag, is_given] : given) {
+    if (is_given)
+      throw Error(
+          fmt::format("{}: expected adapters (--lora_rank or --lora_load_path), got none", flag));
   }
-  return base;
 }
 
 }  // namespace
@@ -35,7 +51,7 @@ std::string RequireBase(const fs::path& folder) {
 std::vector<fs::path> ModelSource::Folders() const {
   std::vector<fs::path> folders;
   if (!lora.empty()) folders.push_back(lora);
-  folders.push_back(fs::is_directory(model) ? model : model.parent_path());
+  folders.push_back(IsFolder(model) ? model : model.parent_path());
   return folders;
 }
 
@@ -62,9 +78,12 @@ models::Model OpenModel(const ModelSource& source, nn::TensorOptions options) {
 }
 
 fs::path WeightsOfCheckpoint(const fs::path& resume_from, TrainOptions& options) {
+  const bool has_lora = options.lora_rank != 0 || !options.lora_load_path.empty();
+  if (!has_lora && (resume_from.empty() || !HoldsOnlyAdapters(resume_from)))
+    RefuseLoraFlags(options);
   if (resume_from.empty()) return {};
   if (!HoldsOnlyAdapters(resume_from)) {
-    if (options.lora_rank == 0 && options.lora_load_path.empty()) return resume_from;
+    if (!has_lora) return resume_from;
     throw Error(
         fmt::format("load: {} is a checkpoint of a whole model; to adapt it, start a run "
                     "with --model {}",
@@ -82,11 +101,7 @@ fs::path WeightsOfCheckpoint(const fs::path& resume_from, TrainOptions& options)
 
 std::optional<models::Lora> MakeLora(const TrainOptions& o, const models::Model& model) {
   const bool loads = !o.lora_load_path.empty();
-  if (o.lora_rank == 0 && !loads) {
-    if (!o.lora_save_path.empty())
-      throw Error("lora_save_path: expected adapters (--lora_rank), got none");
-    return std::nullopt;
-  }
+  if (o.lora_rank == 0 && !loads) return std::nullopt;
   if (!loads) {
     models::LoraOptions options{.rank = o.lora_rank};
     if (o.lora_alpha >= 0.0) options.alpha = o.lora_alpha;

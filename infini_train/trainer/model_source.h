@@ -31,7 +31,7 @@ models::Model OpenModel(const ModelSource& source, nn::TensorOptions options = {
 /// Where the model of a run that resumes from a checkpoint (an empty path: of none) has its
 /// weights: there, or, for a checkpoint of adapters, where `options` say, who are made to load the
 /// adapters and, unless they name a model, to start from the adapters' base. Throws Error where the
-/// two contradict each other.
+/// two contradict each other, and for flags about adapters in a run without any.
 std::filesystem::path WeightsOfCheckpoint(const std::filesystem::path& resume_from,
                                           TrainOptions& options);
 

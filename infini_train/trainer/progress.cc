@@ -23,6 +23,10 @@ std::string FormatStep(const StepReport& r) {
       r.data_parallel);
 }
 
+std::string FormatCount(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string FormatDuration(double seconds) {
   const auto total = static_cast<std::int64_t>(seconds + 0.5);
   const std::int64_t hours = total / 3600;

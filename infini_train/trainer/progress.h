@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "infini_train/core/api.h"
 
@@ -35,6 +36,9 @@ struct StepReport {
 /// used:    12 MB | peak reserved:    16 MB, DP=1, TP=1, SP=1, PP=1)"; with experts "| aux loss
 /// 2.0104 | expert load 1.23" stands before the parenthesis.
 INFINI_TRAIN_API std::string FormatStep(const StepReport& report);
+
+/// "1 file", "2 files".
+INFINI_TRAIN_API std::string FormatCount(std::int64_t count, std::string_view noun);
 
 /// "1:02:03" or "02:03".
 INFINI_TRAIN_API std::string FormatDuration(double seconds);

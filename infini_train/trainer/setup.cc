@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 #include <string_view>
 
 #include "infini_train/autograd/functions.h"
@@ -14,6 +13,7 @@
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/device/launch_overlap.h"
 #include "infini_train/core/error.h"
+#include "infini_train/core/file.h"
 #include "infini_train/core/threads.h"
 #include "infini_train/models/lora.h"
 #include "infini_train/ops/fallback.h"
@@ -89,38 +89,60 @@ std::vector<Device> DevicesOfRanks(Device first, std::int64_t num_ranks) {
   return devices;
 }
 
+DataType ParseDataTypeFlag(std::string_view flag, const std::string& text,
+                           std::initializer_list<DataType> allowed) {
+  std::optional<DataType> parsed;
+  try {
+    parsed = ParseDataType(text);
+  } catch (const Error&) {
+    // No type at all is said to be none of those that are allowed.
+  }
+  std::string choices;
+  for (const DataType& choice : allowed) {
+    if (parsed == choice) return choice;
+    if (!choices.empty()) choices += &choice + 1 == allowed.end() ? " or " : ", ";
+    choices += ToString(choice);
+  }
+  throw Error(fmt::format("{}: expected {}, got {}", flag, choices, text));
+}
+
 std::optional<DataType> ParseAutocast(const std::string& dtype) {
-  const DataType parsed = ParseDataType(dtype);
-  if (parsed == DataType::kFloat32) return std::nullopt;
-  if (parsed == DataType::kBFloat16) return parsed;
-  throw Error(fmt::format("dtype: expected float32 or bfloat16, got {}", dtype));
+  const DataType parsed =
+      ParseDataTypeFlag("dtype", dtype, {DataType::kFloat32, DataType::kBFloat16});
+  return parsed == DataType::kFloat32 ? std::nullopt : std::optional(parsed);
 }
 
 void ApplyNumThreads(std::int64_t num_threads, int num_ranks) {
-  if (num_threads < 0) {
-    throw Error(fmt::format("num_threads: expected 0 or more, got {}", num_threads));
+  constexpr std::int64_t kMost = 4096;
+  if (num_threads < 0 || num_threads > kMost) {
+    throw Error(fmt::format("num_threads: expected 0 to {}, got {}", kMost, num_threads));
   }
-  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
-  if (num_threads > 0) SetNumThreads(static_cast<int>(std::min(num_threads, kMost)));
+  if (num_threads > 0) SetNumThreads(static_cast<int>(num_threads));
   if (num_ranks > 1) SetNumThreads(std::max(GetNumThreads() / num_ranks, 1));
 }
 
 std::filesystem::path ResolveModelPath(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    throw Error(fmt::format("{}: no such model folder or checkpoint file", path));
+  if (!PathExists(path)) {
+    throw Error(fmt::format(
+        "{}: no such model folder or checkpoint file{}", path,
+        models::FindPreset(path) != nullptr ? " (a preset of that name has no weights yet)" : ""));
   }
   const std::filesystem::path folder(path);
-  if (!std::filesystem::is_directory(folder) || std::filesystem::exists(folder / "config.json") ||
-      models::IsLoraFolder(folder)) {
+  if (!IsFolder(folder) || PathExists(folder / "config.json") || models::IsLoraFolder(folder)) {
     return folder;
   }
-  return checkpoint::FindCheckpoint(folder);
+  try {
+    return checkpoint::FindCheckpoint(folder);
+  } catch (const Error&) {
+    throw Error(fmt::format(
+        "{}: expected a model (config.json), adapters (adapter_config.json) or checkpoints "
+        "(checkpoint_step_*), found none",
+        path));
+  }
 }
 
 std::shared_ptr<const Tokenizer> FindTokenizer(const std::filesystem::path& folder) {
-  std::error_code error;
-  if (!std::filesystem::exists(folder / "tokenizer.json", error)) return nullptr;
+  if (!PathExists(folder / "tokenizer.json")) return nullptr;
   return LoadTokenizer(folder.string());
 }
 

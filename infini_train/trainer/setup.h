@@ -1,9 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "infini_train/core/api.h"
@@ -27,15 +29,19 @@ INFINI_TRAIN_API Device ResolveDevice(const std::string& text);
 /// for all. Throws Error when there are fewer.
 std::vector<Device> DevicesOfRanks(Device first, std::int64_t num_ranks);
 
-/// float32 or bfloat16 as the type that matrix products run in. Throws Error on others.
+/// The type that a flag names. Throws Error naming flag and choices unless it is one of `allowed`.
+DataType ParseDataTypeFlag(std::string_view flag, const std::string& text,
+                           std::initializer_list<DataType> allowed);
+
+/// float32 or bfloat16 (--dtype) as the type that matrix products run in. Throws Error on others.
 std::optional<DataType> ParseAutocast(const std::string& dtype);
 
 /// Sets the threads that CPU kernels use; 0 leaves the default. With several ranks in the process
-/// each gets a part, for its calling thread. Throws Error for a negative number.
+/// each gets a part, for its calling thread. Throws Error for a negative or an absurd number.
 void ApplyNumThreads(std::int64_t num_threads, int num_ranks = 1);
 
 /// The folder or file itself where it holds a model or adapters, else the newest checkpoint of a
-/// training run there. Throws Error when there is neither.
+/// training run there. Throws Error that says what was looked for when there is neither.
 std::filesystem::path ResolveModelPath(const std::string& path);
 
 /// The tokenizer of a folder, or null where there is none.

@@ -21,11 +21,12 @@ void TokenizeCommand(const TokenizeCommandOptions& options, std::FILE* out) {
         static_cast<double>(progress.total_bytes) / kMegabyte, progress.tokens));
   };
   const TokenizeResult result = TokenizeCorpus(*tokenizer, corpus);
-  printer.Line(fmt::format("{} files, {} documents, {} bytes{}", result.num_files,
-                           result.num_documents, result.num_bytes,
-                           result.num_binary_files > 0
-                               ? fmt::format(" ({} binary files skipped)", result.num_binary_files)
-                               : ""));
+  printer.Line(fmt::format(
+      "{}, {}, {}{}", FormatCount(result.num_files, "file"),
+      FormatCount(result.num_documents, "document"), FormatCount(result.num_bytes, "byte"),
+      result.num_binary_files > 0
+          ? fmt::format(" ({} skipped)", FormatCount(result.num_binary_files, "binary file"))
+          : ""));
   const auto describe = [&](const char* what, std::int64_t tokens,
                             const std::vector<std::string>& files) {
     if (files.empty()) return;

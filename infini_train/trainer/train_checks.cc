@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "infini_train/core/error.h"
+#include "infini_train/core/file.h"
 #include "infini_train/ops/attention_kernel.h"
 #include "infini_train/ops/kernel_library.h"
 #include "infini_train/ops/matmul_precision.h"
@@ -20,8 +21,7 @@ void Require(bool condition, std::string_view flag, std::string_view expected, c
 
 /// The folder or file of a model that is no preset.
 std::filesystem::path FindModel(const std::string& model) {
-  std::error_code error;
-  if (!std::filesystem::exists(model, error)) {
+  if (!PathExists(model)) {
     std::string names;
     for (const models::Preset& preset : models::Presets())
       names += " " + preset.name;
@@ -29,6 +29,14 @@ std::filesystem::path FindModel(const std::string& model) {
                             model, names));
   }
   return ResolveModelPath(model);
+}
+
+enum class OptimizerKind : std::uint8_t { kAdamW, kSgd };
+
+OptimizerKind ParseOptimizer(const std::string& name) {
+  if (name == "adamw" || name == "adam") return OptimizerKind::kAdamW;
+  if (name == "sgd") return OptimizerKind::kSgd;
+  throw Error(fmt::format("optimizer: expected adamw or sgd, got {}", name));
 }
 
 models::ModelConfig ConfigOf(const std::string& model) {
@@ -39,12 +47,9 @@ models::ModelConfig ConfigOf(const std::string& model) {
 }  // namespace
 
 DataType ParseParamDataType(const TrainOptions& options) {
-  const DataType parsed = ParseDataType(options.param_dtype);
+  const DataType parsed = ParseDataTypeFlag("param_dtype", options.param_dtype,
+                                            {DataType::kFloat32, DataType::kBFloat16});
   if (parsed == DataType::kFloat32) return parsed;
-  if (parsed != DataType::kBFloat16) {
-    throw Error(
-        fmt::format("param_dtype: expected float32 or bfloat16, got {}", options.param_dtype));
-  }
   if (ParseAutocast(options.dtype) != parsed) {
     throw Error(fmt::format("param_dtype: bfloat16 needs --dtype bfloat16, got {}", options.dtype));
   }
@@ -105,7 +110,10 @@ std::int64_t CheckTrainOptions(const TrainOptions& o) {
   ParseAutocast(o.dtype);
   ParseParamDataType(o);
   ParseMatmulPrecision(o.matmul_precision);
+  ParseAttentionKernel(o.attention);
+  MakeCheckpointing(o);
   MakeSchedule(o);
+  ParseOptimizer(o.optimizer);
   if (o.save_interval > 0) {
     Require(!o.save.empty(), "save_interval", "--save to say where", "none");
   }
@@ -215,34 +223,33 @@ nn::ActivationCheckpointing MakeCheckpointing(const TrainOptions& o) {
     if (o.recompute == "selective") return {Method::kSelective, 1};
     throw Error(fmt::format("recompute: expected none, block or selective, got {}", o.recompute));
   }
-  if (!o.activation_recompute || o.recompute_granularity == "none") return {};
-  if (o.recompute_granularity == "selective") {
-    Require(o.recompute_method == "none", "recompute_method", "none with selective recomputation",
-            o.recompute_method);
+  const bool is_selective = o.recompute_granularity == "selective";
+  const bool is_off = !o.activation_recompute || o.recompute_granularity == "none";
+  Require(is_selective || o.recompute_granularity == "full" || o.recompute_granularity == "none",
+          "recompute_granularity", "none, selective or full", o.recompute_granularity);
+  const bool is_block = o.recompute_method == "block";
+  const bool is_plain = o.recompute_method == "none";
+  Require(is_block || is_plain || o.recompute_method == "uniform", "recompute_method",
+          "none, uniform or block", o.recompute_method);
+  if (is_off) return {};
+  if (is_selective) {
+    Require(is_plain, "recompute_method", "none with selective recomputation", o.recompute_method);
     return {Method::kSelective, 1};
   }
-  Require(o.recompute_granularity == "full", "recompute_granularity", "none, selective or full",
-          o.recompute_granularity);
-  if (o.recompute_method == "none") return {Method::kUniform, 1};
-  if (o.recompute_method == "uniform") return {Method::kUniform, o.recompute_num_layers};
-  if (o.recompute_method == "block") return {Method::kBlock, o.recompute_num_layers};
-  throw Error(
-      fmt::format("recompute_method: expected none, uniform or block, got {}", o.recompute_method));
+  if (is_plain) return {Method::kUniform, 1};
+  return {is_block ? Method::kBlock : Method::kUniform, o.recompute_num_layers};
 }
 
 std::unique_ptr<optim::Optimizer> MakeOptimizer(const TrainOptions& o, const models::Model& model) {
   nn::NamedTensors parameters = model.module->NamedParameters();
   std::erase_if(parameters, [](const auto& entry) { return !entry.second.requires_grad(); });
   auto groups = optim::DecayMatricesOnly(parameters, o.weight_decay);
-  if (o.optimizer == "adamw" || o.optimizer == "adam") {
-    return std::make_unique<optim::AdamW>(std::move(groups),
-                                          optim::AdamW::Options{o.beta1, o.beta2, o.eps});
-  }
-  if (o.optimizer == "sgd") {
+  if (ParseOptimizer(o.optimizer) == OptimizerKind::kSgd) {
     return std::make_unique<optim::Sgd>(std::move(groups),
                                         optim::Sgd::Options{o.momentum, 0.0, false});
   }
-  throw Error(fmt::format("optimizer: expected adamw or sgd, got {}", o.optimizer));
+  return std::make_unique<optim::AdamW>(std::move(groups),
+                                        optim::AdamW::Options{o.beta1, o.beta2, o.eps});
 }
 
 }  // namespace infini_train::trainer

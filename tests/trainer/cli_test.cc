@@ -208,7 +208,7 @@ TEST_F(TrainCommandTest, NumbersOutOfRangeAreRefused) {
   ExpectTrainRefused({"--optimizer", "lion"}, {"optimizer: expected adamw or sgd, got lion"});
   ExpectTrainRefused({"--dtype", "float16"}, {"dtype: expected float32 or bfloat16, got float16"});
   ExpectTrainRefused({"--matmul_precision", "fp16"},
-                     {"matmul precision: expected fp64, fp32, tf32, bf16 or fp8, found 'fp16'"});
+                     {"matmul_precision: expected fp64, fp32, tf32, bf16 or fp8, got fp16"});
   ExpectTrainRefused({"--graph", "yes"}, {"graph: expected auto, on or off, got yes"});
   ExpectTrainRefused({"--graph", "on"}, {"graph: cpu cannot capture work into graphs"});
   ExpectTrainRefused({"--device", "tpu"}, {"tpu"});
@@ -218,6 +218,18 @@ TEST_F(TrainCommandTest, NumbersOutOfRangeAreRefused) {
                      {"recompute_method: expected none, uniform or block, got some"});
   ExpectTrainRefused({"--activation_recompute", "--recompute_granularity", "half"},
                      {"recompute_granularity: expected none, selective or full, got half"});
+  ExpectTrainRefused({"--recompute_method", "some"}, {"recompute_method: expected none, uniform"});
+  ExpectTrainRefused({"--recompute_granularity", "half"}, {"recompute_granularity: expected none"});
+  ExpectTrainRefused({"--dtype", "half"}, {"dtype: expected float32 or bfloat16, got half"});
+  ExpectTrainRefused({"--param_dtype", "half"},
+                     {"param_dtype: expected float32 or bfloat16, got half"});
+  ExpectTrainRefused({"--num_threads", "4097"}, {"num_threads: expected 0 to 4096, got 4097"});
+  for (const Arguments& flag : {Arguments{"--lora_alpha", "8"}, Arguments{"--lora_dropout", "0.1"},
+                                Arguments{"--lora_target_modules", "c_attn"},
+                                Arguments{"--lora_save_path", run_ / "never"}}) {
+    ExpectTrainRefused(flag, {flag[0].substr(2) +
+                              ": expected adapters (--lora_rank or --lora_load_path), got none"});
+  }
 }
 
 TEST_F(TrainCommandTest, TokenFilesThatAreWrongAreRefused) {
@@ -412,7 +424,7 @@ TEST(Commands, FromTextToText) {
   EXPECT_EQ(loss_in("fp32"), loss) << "a command must not leave its precision to the next";
   ExpectRefused({"evaluate", "--model", run / "model", "--input_bin", run / "data/val_*.bin",
                  "--matmul_precision", "fp16"},
-                {"expected fp64, fp32, tf32, bf16 or fp8, found 'fp16'"});
+                {"matmul_precision: expected fp64, fp32, tf32, bf16 or fp8, got fp16"});
 
   const Arguments generate = {"generate", "--model", run / "model", "--prompt", "line 1"};
   result = Call(generate + Arguments{"--max_new_tokens", "80"});
@@ -451,7 +463,7 @@ TEST(Commands, FromTextToText) {
             "--- 1/2 ---\n" + greedy_in_fp8 + "--- 2/2 ---\n" + greedy_in_fp8)
       << "a text left scales to the next";
   ExpectRefused(generate + Arguments{"--matmul_precision", "fp16"},
-                {"expected fp64, fp32, tf32, bf16 or fp8, found 'fp16'"});
+                {"matmul_precision: expected fp64, fp32, tf32, bf16 or fp8, got fp16"});
   ExpectRefused(generate + Arguments{"--stop", ""}, {"stop: expected text, got an empty string"});
   ExpectRefused(generate + Arguments{"--top_p", "0"}, {"top_p: expected 0 < top_p <= 1, got 0"});
   ExpectRefused(generate + Arguments{"--temperature", "-1"}, {"temperature: expected 0 or more"});
@@ -479,6 +491,15 @@ TEST(Commands, FromTextToText) {
                               "loss times 0.02")));
   EXPECT_THAT(Call({"info"}).out, AllOf(HasSubstr("device cpu"), HasSubstr("preset gpt2-nano")));
   ExpectRefused({"info", run / "nothing"}, {"nothing"});
+  ExpectRefused({"info", "gpt2", "llama3"}, {"unexpected argument 'llama3'"});
+  std::filesystem::create_directory(run / "empty");
+  ExpectRefused({"info", run / "empty"},
+                {run / "empty" + ": expected a model (config.json), adapters"});
+  ExpectRefused({"generate", "--model", run / "train.bin"},
+                {"train.bin: is neither a model folder nor an llm.c checkpoint"});
+  ExpectRefused({"generate", "--model", "gpt2-nano"},
+                {"gpt2-nano: no such model folder", "a preset of that name has no weights yet"});
+  EXPECT_THAT(Call({"--version"}).out, ::testing::StartsWith("InfiniTrain "));
 }
 
 TEST(ProviderFlagsOfPrograms, ReachTheProvidersVariables) {

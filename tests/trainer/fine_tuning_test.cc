@@ -87,7 +87,7 @@ TEST_F(FineTuning, PackedSamplesTrainAsPaddedOnes) {
   EXPECT_LT(padded.back(), padded.front() - 0.05);
   options.packing = true;
   const Outcome outcome = RunTrain(options);
-  EXPECT_THAT(outcome.output, HasSubstr("training tokens in 11 samples of 1 files, "));
+  EXPECT_THAT(outcome.output, HasSubstr("training tokens in 11 samples of 1 file, "));
   EXPECT_THAT(outcome.output, HasSubstr(" packed sequences ("));
   EXPECT_THAT(Losses(options), Pointwise(::testing::DoubleNear(2e-6), padded));
 }

@@ -122,6 +122,8 @@ TEST(LoraTraining, AdaptersAreSavedLoadedAndMerged) {
   // A folder of adapters, or a run of them, stands for them on their base.
   EXPECT_EQ(EvaluationOf(run, run / "adapters", ""), expected);
   EXPECT_EQ(EvaluationOf(run, options.save, ""), expected);
+  EXPECT_THAT(Output([&](std::FILE* out) { InfoCommand({.path = run / "adapters"}, out); }),
+              HasSubstr("adapters: rank 2, alpha 6, dropout 0.1, of "));
   ExportOptions exported;
   exported.model = run / "start";
   exported.lora_load_path = run / "adapters";
@@ -143,6 +145,19 @@ TEST(LoraTraining, AdaptersAreSavedLoadedAndMerged) {
             ReadMetrics(run / "new.jsonl").front().at("loss").get<double>());
 }
 
+TEST(LoraTraining, AdaptersWhoseBaseIsGoneSayWhatToDo) {
+  const TinyRun run;
+  TrainOptions options = LoraRun(run);
+  options.lora_save_path = run / "adapters";
+  RunTrain(options);
+  fs::rename(run / "start", run / "moved");
+  EXPECT_EQ(MessageOf([&] { EvaluationOf(run, run / "adapters", ""); }),
+            run / "adapters" + "/adapter_config.json: base_model_name_or_path: " + run / "start" +
+                " is not there; name the adapters' model with --model, and them with "
+                "--lora_load_path");
+  EXPECT_THAT(EvaluationOf(run, run / "moved", run / "adapters"), HasSubstr("perplexity"));
+}
+
 TEST(LoraTraining, FlagsThatContradictAreErrors) {
   const TinyRun run;
   TrainOptions options = LoraRun(run);
@@ -159,7 +174,7 @@ TEST(LoraTraining, FlagsThatContradictAreErrors) {
               o.lora_rank = 0;
               o.lora_save_path = run / "nowhere";
             }),
-            "lora_save_path: expected adapters (--lora_rank), got none");
+            "lora_save_path: expected adapters (--lora_rank or --lora_load_path), got none");
   EXPECT_EQ(refusal([&](TrainOptions& o) {
               o.lora_load_path = run / "adapters";
               o.lora_rank = 3;

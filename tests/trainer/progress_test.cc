@@ -49,6 +49,12 @@ TEST(FormatStep, HasUtilisationWhereAPeakIsKnown) {
   EXPECT_THAT(FormatStep(report), HasSubstr("| 20737 tok/s | 45.7% MFU | peak used:"));
 }
 
+TEST(FormatCount, SaysOneOrMany) {
+  EXPECT_EQ(FormatCount(0, "file"), "0 files");
+  EXPECT_EQ(FormatCount(1, "packed sequence"), "1 packed sequence");
+  EXPECT_EQ(FormatCount(2, "file"), "2 files");
+}
+
 TEST(FormatDuration, HasHoursWhereNeeded) {
   EXPECT_EQ(FormatDuration(0), "00:00");
   EXPECT_EQ(FormatDuration(59.6), "01:00");

@@ -112,7 +112,7 @@ LoraSites FindLoraSites(const Model& model) {
       site.layer = layer;
       site.module = prefix + module;
       site.module_short = module;
-      // InfiniTrain's older layout has a gate of that name beside c_fc.
+      // Adapters that were made where the gate is a layer beside c_fc have this name of it.
       if (layer.ends_with(".c_fc") && mapping.parts.size() == 2 && row == 0)
         site.alias = layer + "2";
       site.row = row;

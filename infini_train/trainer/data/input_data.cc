@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "infini_train/core/error.h"
+#include "infini_train/core/file.h"
 #include "infini_train/data/shard_batches.h"
+#include "infini_train/trainer/progress.h"
 
 namespace infini_train::trainer {
 namespace {
@@ -80,17 +83,18 @@ std::shared_ptr<const BatchSource> InputData::Coverage(BatchGeometry geometry) c
 
 std::string InputData::Describe(const std::string& kind) const {
   if (samples_ == nullptr) {
-    return fmt::format("{} {} tokens in {} files", tokens_->num_tokens(), kind,
-                       tokens_->shards().size());
+    return fmt::format("{} {} tokens in {}", tokens_->num_tokens(), kind,
+                       FormatCount(std::ssize(tokens_->shards()), "file"));
   }
   const SampleDataset& samples = samples_->dataset();
   const std::int64_t rows = samples_->rows().size();
   const std::int64_t inputs = samples.counts().tokens - samples.size();
   const double full =
       100.0 * static_cast<double>(inputs) / static_cast<double>(rows * sequence_length_);
-  return fmt::format("{} {} tokens in {} samples of {} files, {} {}sequences ({:.1f} % full)",
-                     samples.counts().tokens, kind, samples.size(), samples.counts().files, rows,
-                     samples_->packing() ? "packed " : "", full);
+  return fmt::format("{} {} tokens in {} of {}, {} ({:.1f} % full)", samples.counts().tokens, kind,
+                     FormatCount(samples.size(), "sample"),
+                     FormatCount(samples.counts().files, "file"),
+                     FormatCount(rows, samples_->packing() ? "packed sequence" : "sequence"), full);
 }
 
 std::string InputData::Warning() const {
@@ -104,16 +108,15 @@ std::string InputData::Warning() const {
   add(counts.truncated, fmt::format("cut at {} tokens", most_tokens_));
   add(counts.too_long, fmt::format("left out for more than {} tokens", most_tokens_));
   return text.empty() ? text
-                      : fmt::format("{}: of {} records {}", first_input_, counts.records, text);
+                      : fmt::format("{}: of {} {}", first_input_,
+                                    FormatCount(counts.records, "record"), text);
 }
 
 std::vector<std::string> FoldersOf(const std::vector<std::string>& inputs) {
   std::vector<std::string> folders;
   for (const std::string& input : inputs) {
-    std::error_code error;
-    folders.push_back(std::filesystem::is_directory(input, error)
-                          ? input
-                          : std::filesystem::path(input).parent_path().string());
+    folders.push_back(IsFolder(input) ? input
+                                      : std::filesystem::path(input).parent_path().string());
   }
   return folders;
 }
