@@ -35,17 +35,19 @@ struct QueryWalk {
 };
 
 /// Moves two tiles of queries to shared memory; lanes hold them while others are there.
-template <typename S>
+template <typename S, bool kSamples>
 struct QueryLoader {
   using Loader = typename SquareTile<S>::template Loader<kThreads>;
 
-  /// Reads nothing where `t0` is behind the last query.
+  /// Reads the tile from `t0` on, with kSamples what is in the range of it.
   SIMT_DEVICE void Fetch(const AttentionGradients<S>& args, std::int64_t b, std::int64_t h,
-                         std::int64_t t0) {
-    const std::int64_t rows = args.shape.queries - t0;
+                         std::int64_t t0, const HeadRange& range) {
+    const std::int64_t rows = (kSamples ? range.end : args.shape.queries) - t0;
+    const std::int64_t skipped = kSamples ? range.begin - t0 : 0;
     const std::int64_t head_size = args.shape.head_size;
-    queries.Fetch(args.q.At(b, h, t0), args.q.row, rows, head_size, args.vector);
-    out_grads.Fetch(args.grad_out.At(b, h, t0), args.grad_out.row, rows, head_size, args.vector);
+    queries.Fetch(args.q.At(b, h, t0), args.q.row, rows, head_size, args.vector, skipped);
+    out_grads.Fetch(args.grad_out.At(b, h, t0), args.grad_out.row, rows, head_size, args.vector,
+                    skipped);
   }
 
   SIMT_DEVICE void Put(const Shared<ComputeType<S>>& to_queries,
@@ -76,7 +78,10 @@ SIMT_DEVICE void ClearSums(C* sums, int tiles, int group, int begin, int end) {
 //
 // A block is two teams. The first computes weights and the gradients of values, the second the
 // weights' gradients and from them the keys'; then both compute the gradients of queries.
-template <typename S>
+//
+// With kSamples a block takes the samples that a tile of keys has parts of one after another, and
+// reads and adds to the queries of that one alone: see AttentionShape::SampleEnd().
+template <typename S, bool kSamples>
 SIMT_KERNEL void GradientsKernel(PassArguments<S> pass) {
   using Tile = SquareTile<S>;
   using C = ComputeType<S>;
@@ -130,142 +135,154 @@ SIMT_KERNEL void GradientsKernel(PassArguments<S> pass) {
     for (int turn = 0; turn * splits < key_tiles; ++turn) {
       // Back and forth: where attention is causal, the first keys have most queries.
       const int place = turn % 2 == 0 ? split : splits - 1 - split;
-      const std::int64_t s0 = std::int64_t{kEdge} * (turn * splits + place);
+      std::int64_t s0 = std::int64_t{kEdge} * (turn * splits + place);
       if (s0 >= shape.keys) break;
-      const std::int64_t rows = Min<std::int64_t>(shape.keys - s0, kEdge);
-      const HeadRange seen = shape.QueriesOf(s0, s0 + rows - 1);
-      const std::int64_t first_tile = Min<std::int64_t>(seen.begin / kEdge, tiles);
-      const std::int64_t end_tile = Min<std::int64_t>((seen.end + kEdge - 1) / kEdge, tiles);
-      QueryWalk walk;
-      walk.begin = static_cast<int>(first_tile);
-      walk.end = seen.end > seen.begin ? static_cast<int>(end_tile) : walk.begin;
-      walk.group = group;
-      ClearSums<Tile>(query_sums, tiles, group, written, walk.begin);
+      const std::int64_t tile_end = Min<std::int64_t>(shape.keys, s0 + kEdge);
+      do {
+        const std::int64_t rows =
+            (kSamples ? Min<std::int64_t>(shape.SampleEnd(s0, shape.keys), tile_end) : tile_end) -
+            s0;
+        const HeadRange seen = shape.QueriesOf(s0, s0 + rows - 1);
+        const std::int64_t first_tile = Min<std::int64_t>(seen.begin / kEdge, tiles);
+        const std::int64_t end_tile = Min<std::int64_t>((seen.end + kEdge - 1) / kEdge, tiles);
+        QueryWalk walk;
+        walk.begin = static_cast<int>(first_tile);
+        walk.end = seen.end > seen.begin ? static_cast<int>(end_tile) : walk.begin;
+        walk.group = group;
+        ClearSums<Tile>(query_sums, tiles, group, written, walk.begin);
 
-      typename Tile::Sums sums = {};  // of the team: gradients of values, or of keys
-      {
-        typename Tile::template KeyLoader<kThreads> loader;
-        SyncBlock();
-        loader.Fetch(args.k.At(b, kv_head, s0), args.k.row, rows, shape.head_size, args.vector);
-        loader.Put(keys);
-        loader.Fetch(args.v.At(b, kv_head, s0), args.v.row, rows, shape.head_size, args.vector);
-        loader.Put(values);
-      }
-      if (walk.size() > 0) {
-        QueryLoader<S> loader;
-        loader.Fetch(args, b, h0, std::int64_t{walk.begin} * kEdge);
-        loader.Put(queries, out_grads);
-      }
-      for (int i = 0; i < walk.size(); ++i) {
-        const std::int64_t h = h0 + walk.Head(i);
-        const std::int64_t t0 = std::int64_t{walk.Tile(i)} * kEdge;
-        SyncBlock();
-        typename Tile::Sums products = {};
-        Tile::Multiply(products, rows_of_team, columns_of_team, depth);
-        C of_rows[kLaneEdge];  // lse in powers of two, or delta times scale
+        typename Tile::Sums sums = {};  // of the team: gradients of values, or of keys
         {
-          const C* from = team == 0 ? args.lse.At(b, h, t0) : args.delta.At(b, h, t0);
-          const std::int64_t step = team == 0 ? args.lse.row : args.delta.row;
-          const C factor = team == 0 ? std::numbers::log2e_v<C> : scale;
-          SIMT_UNROLL
-          for (int r = 0; r < kLaneEdge; ++r) {
-            const int row = Tile::QueryRow(r);
-            of_rows[r] = t0 + row < shape.queries ? Load(from + row * step) * factor : C(0);
-          }
+          typename Tile::template KeyLoader<kThreads> loader;
+          SyncBlock();
+          loader.Fetch(args.k.At(b, kv_head, s0), args.k.row, rows, shape.head_size, args.vector);
+          loader.Put(keys);
+          loader.Fetch(args.v.At(b, kv_head, s0), args.v.row, rows, shape.head_size, args.vector);
+          loader.Put(values);
         }
-        std::uint64_t kept = 0;
-        if (drops) kept = Tile::Kept(shape, b * shape.heads + h, t0, s0);
-        if (team == 0) {
-          SIMT_UNROLL
-          for (int r = 0; r < kLaneEdge; ++r) {
+        if (walk.size() > 0) {
+          QueryLoader<S, kSamples> loader;
+          loader.Fetch(args, b, h0, std::int64_t{walk.begin} * kEdge, seen);
+          loader.Put(queries, out_grads);
+        }
+        for (int i = 0; i < walk.size(); ++i) {
+          const std::int64_t h = h0 + walk.Head(i);
+          const std::int64_t t0 = std::int64_t{walk.Tile(i)} * kEdge;
+          SyncBlock();
+          typename Tile::Sums products = {};
+          Tile::Multiply(products, rows_of_team, columns_of_team, depth);
+          C of_rows[kLaneEdge];  // lse in powers of two, or delta times scale
+          {
+            const C* from = team == 0 ? args.lse.At(b, h, t0) : args.delta.At(b, h, t0);
+            const std::int64_t step = team == 0 ? args.lse.row : args.delta.row;
+            const C factor = team == 0 ? std::numbers::log2e_v<C> : scale;
             SIMT_UNROLL
-            for (int j = 0; j < kLaneEdge; ++j)
-              products[r][j] = FastExp2(products[r][j] * power_scale - of_rows[r]);
+            for (int r = 0; r < kLaneEdge; ++r) {
+              const int row = Tile::QueryRow(r);
+              of_rows[r] = t0 + row < shape.queries ? Load(from + row * step) * factor : C(0);
+            }
           }
-          const HeadRange first = shape.VisibleKeys(t0);
-          const HeadRange last = shape.VisibleKeys(t0 + kEdge - 1);
-          if (s0 < last.begin || s0 + kEdge > first.end || t0 + kEdge > shape.queries) {
-            const std::uint64_t seen = Tile::Seen(shape, t0, s0);
+          std::uint64_t kept = 0;
+          if (drops) kept = Tile::Kept(shape, b * shape.heads + h, t0, s0);
+          if (team == 0) {
             SIMT_UNROLL
             for (int r = 0; r < kLaneEdge; ++r) {
               SIMT_UNROLL
               for (int j = 0; j < kLaneEdge; ++j)
-                products[r][j] = Tile::Has(seen, r, j) ? products[r][j] : C(0);
+                products[r][j] = FastExp2(products[r][j] * power_scale - of_rows[r]);
+            }
+            const HeadRange first = shape.VisibleKeys(t0);
+            const HeadRange last = shape.VisibleKeys(t0 + kEdge - 1);
+            if (s0 < last.begin || s0 + kEdge > first.end || t0 + kEdge > shape.queries ||
+                (kSamples && rows < kEdge)) {
+              std::uint64_t visible = Tile::Seen(shape, t0, s0);
+              if constexpr (kSamples) visible &= Tile::KeysBefore(rows);
+              SIMT_UNROLL
+              for (int r = 0; r < kLaneEdge; ++r) {
+                SIMT_UNROLL
+                for (int j = 0; j < kLaneEdge; ++j)
+                  products[r][j] = Tile::Has(visible, r, j) ? products[r][j] : C(0);
+              }
+            }
+            SIMT_UNROLL
+            for (int r = 0; r < kLaneEdge; ++r) {
+              if (drops) {
+                Tile::PutRow(grads, r, products[r]);  // The other team needs them undropped.
+                SIMT_UNROLL
+                for (int j = 0; j < kLaneEdge; ++j)
+                  products[r][j] *= Tile::Has(kept, r, j) ? keep : C(0);
+              }
+              Tile::PutRow(weights, r, products[r]);
             }
           }
-          SIMT_UNROLL
-          for (int r = 0; r < kLaneEdge; ++r) {
+          SyncBlock();
+          if (team == 0) {
+            Tile::SumOverQueries(sums, weights_of_team, summed_by_team, 0, kAhead);
+          } else {
             if (drops) {
-              Tile::PutRow(grads, r, products[r]);  // The other team needs them undropped.
               SIMT_UNROLL
-              for (int j = 0; j < kLaneEdge; ++j)
-                products[r][j] *= Tile::Has(kept, r, j) ? keep : C(0);
+              for (int r = 0; r < kLaneEdge; ++r) {
+                SIMT_UNROLL
+                for (int j = 0; j < kLaneEdge; ++j)
+                  products[r][j] *= Tile::Has(kept, r, j) ? keep : C(0);
+              }
             }
-            Tile::PutRow(weights, r, products[r]);
-          }
-        }
-        SyncBlock();
-        if (team == 0) {
-          Tile::SumOverQueries(sums, weights_of_team, summed_by_team, 0, kAhead);
-        } else {
-          if (drops) {
             SIMT_UNROLL
             for (int r = 0; r < kLaneEdge; ++r) {
+              C undropped[kLaneEdge];
+              Tile::GetRow(undropped, undropped_weights, r);
               SIMT_UNROLL
-              for (int j = 0; j < kLaneEdge; ++j)
-                products[r][j] *= Tile::Has(kept, r, j) ? keep : C(0);
+              for (int j = 0; j < kLaneEdge; ++j) {
+                const C grad = undropped[j] * (products[r][j] * scale - of_rows[r]);
+                products[r][j] = undropped[j] == C(0) ? C(0) : grad;
+              }
+              Tile::PutRow(grads, r, products[r]);
             }
           }
+          SyncBlock();
+          // Without a condition around it, so that registers are taken from here to Put alone.
+          const bool more = i + 1 < walk.size();
+          const int next = more ? i + 1 : i;
+          QueryLoader<S, kSamples> loader;
+          loader.Fetch(args, b, h0 + walk.Head(next),
+                       more ? std::int64_t{walk.Tile(next)} * kEdge : shape.queries, seen);
+          Tile::SumOverQueries(sums, weights_of_team, summed_by_team, team == 0 ? kAhead : 0,
+                               kEdge);
+          SyncBlock();
+          loader.Put(queries, out_grads);
+
+          C* const to =
+              query_sums + (std::int64_t{walk.Head(i)} * tiles + walk.Tile(i)) * kEdge * kEdge;
+          const bool adds = walk.Tile(i) < written;
+          Vec<C, kVector> before[kLaneEdge] = {};
           SIMT_UNROLL
           for (int r = 0; r < kLaneEdge; ++r) {
-            C undropped[kLaneEdge];
-            Tile::GetRow(undropped, undropped_weights, r);
+            if (adds)
+              before[r] = Load<kVector>(static_cast<const C*>(to + r * Tile::kLanes * kEdge));
+          }
+          C query_grads[kLaneEdge][kVector] = {};
+          Tile::SumOverKeys(query_grads, grads, keys, x);
+          SIMT_UNROLL
+          for (int r = 0; r < kLaneEdge; ++r) {
+            const std::int64_t t = t0 + Tile::QueryRow(r);
+            const bool own = !kSamples || (t >= seen.begin && t < seen.end);
             SIMT_UNROLL
-            for (int j = 0; j < kLaneEdge; ++j) {
-              const C grad = undropped[j] * (products[r][j] * scale - of_rows[r]);
-              products[r][j] = undropped[j] == C(0) ? C(0) : grad;
-            }
-            Tile::PutRow(grads, r, products[r]);
+            for (int v = 0; v < kVector; ++v)
+              before[r][v] += own ? query_grads[r][v] : C(0);
+            Store(to + r * Tile::kLanes * kEdge, before[r]);
           }
         }
-        SyncBlock();
-        // Without a condition around it, so that registers are taken from here to Put alone.
-        const bool more = i + 1 < walk.size();
-        const int next = more ? i + 1 : i;
-        QueryLoader<S> loader;
-        loader.Fetch(args, b, h0 + walk.Head(next),
-                     more ? std::int64_t{walk.Tile(next)} * kEdge : shape.queries);
-        Tile::SumOverQueries(sums, weights_of_team, summed_by_team, team == 0 ? kAhead : 0, kEdge);
-        SyncBlock();
-        loader.Put(queries, out_grads);
+        written = Max(written, walk.end);
 
-        C* const to =
-            query_sums + (std::int64_t{walk.Head(i)} * tiles + walk.Tile(i)) * kEdge * kEdge;
-        const bool adds = walk.Tile(i) < written;
-        Vec<C, kVector> before[kLaneEdge] = {};
+        const HeadRows<S>& result = team == 0 ? args.grad_v : args.grad_k;
         SIMT_UNROLL
-        for (int r = 0; r < kLaneEdge; ++r) {
-          if (adds) before[r] = Load<kVector>(static_cast<const C*>(to + r * Tile::kLanes * kEdge));
+        for (int i = 0; i < kLaneEdge; ++i) {
+          const int row = Tile::LaneRow() * kLaneEdge + i;
+          if (row < rows)
+            Tile::WriteRow(sums[i], result.At(b, kv_head, s0 + row), shape.head_size, args.vector);
         }
-        C query_grads[kLaneEdge][kVector] = {};
-        Tile::SumOverKeys(query_grads, grads, keys, x);
-        SIMT_UNROLL
-        for (int r = 0; r < kLaneEdge; ++r) {
-          SIMT_UNROLL
-          for (int v = 0; v < kVector; ++v)
-            before[r][v] += query_grads[r][v];
-          Store(to + r * Tile::kLanes * kEdge, before[r]);
-        }
-      }
-      written = Max(written, walk.end);
-
-      const HeadRows<S>& result = team == 0 ? args.grad_v : args.grad_k;
-      SIMT_UNROLL
-      for (int i = 0; i < kLaneEdge; ++i) {
-        const int row = Tile::LaneRow() * kLaneEdge + i;
-        if (row < rows)
-          Tile::WriteRow(sums[i], result.At(b, kv_head, s0 + row), shape.head_size, args.vector);
-      }
+        s0 += rows;
+      } while (kSamples && s0 < tile_end);
     }
     ClearSums<Tile>(query_sums, tiles, group, written, tiles);
   }
@@ -357,7 +374,8 @@ bool AttentionGradientsInOnePass(const Context& context, const AttentionGradient
         args, {sums.data<C>(), static_cast<int>(splits), static_cast<int>(tiles)}};
     Geometry geometry = Rows(heads * splits, kThreads);
     geometry.dynamic_shared_bytes = kSharedBytes;
-    Launch(context, geometry, GradientsKernel<S>, pass);
+    Launch(context, geometry,
+           shape.samples == nullptr ? GradientsKernel<S, false> : GradientsKernel<S, true>, pass);
     const std::int64_t vectors =
         shape.batch * shape.heads * shape.queries * (Tile::kEdge / Tile::kVector);
     Launch(context, Linear(vectors), AddQuerySumsKernel<S>, pass);

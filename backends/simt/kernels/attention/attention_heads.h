@@ -128,11 +128,12 @@ struct AttentionShape {
         causal ? Min<std::int64_t>(sample.end, t + 1 + keys - queries) : sample.end;
     return {window > 0 ? Max<std::int64_t>(sample.begin, last - window) : sample.begin, last};
   }
-  /// The end of the rows from `t` on that are of one sample, or behind the last. Tiles within them
-  /// keep what is not finite, and a weight of 0 does not, from reaching other samples.
-  SIMT_DEVICE std::int64_t SampleEnd(std::int64_t t) const {
-    const std::int64_t end = SampleOf(t, queries).end;
-    return end > t ? end : queries;
+  /// The end of the queries, or keys, from `first` of `positions` on that are of one sample, or
+  /// behind the last. Tiles within them keep what is not finite, and a weight of 0 does not, from
+  /// reaching other samples.
+  SIMT_DEVICE std::int64_t SampleEnd(std::int64_t first, std::int64_t positions) const {
+    const std::int64_t end = SampleOf(first, positions).end;
+    return end > first ? end : positions;
   }
   /// The queries that may see any of the keys in [first, last].
   SIMT_DEVICE HeadRange QueriesOf(std::int64_t first, std::int64_t last) const {

@@ -139,6 +139,13 @@ struct SquareTile {
     }
     return seen;
   }
+  /// Those of the tile's first `count` keys.
+  SIMT_DEVICE static std::uint64_t KeysBefore(std::int64_t count) {
+    static_assert(kLaneEdge == 8);
+    const auto own =
+        static_cast<int>(Max<std::int64_t>(0, Min<std::int64_t>(kLaneEdge, count - Key())));
+    return std::uint64_t{(1u << own) - 1} * 0x0101010101010101u;
+  }
   /// Those that dropout keeps; `head` counts heads through the batch.
   SIMT_DEVICE static std::uint64_t Kept(const AttentionShape& shape, std::int64_t head,
                                         std::int64_t t0, std::int64_t s0) {

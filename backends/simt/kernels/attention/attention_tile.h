@@ -18,17 +18,19 @@ class RowLoader {
  public:
   using C = ComputeType<S>;
 
-  /// Reads `count` rows of `depth` elements, zeros beyond. `vector` promises that rows are aligned
-  /// to kVector elements and that depth is a multiple of it.
+  /// Reads `count` rows of `depth` elements but the first `skipped`, zeros there and beyond.
+  /// `vector` promises that rows are aligned to kVector elements and that depth is a multiple of
+  /// it.
   SIMT_DEVICE void Fetch(const S* from, std::int64_t stride, std::int64_t count, std::int64_t depth,
-                         bool vector) {
+                         bool vector, std::int64_t skipped = 0) {
     const int x = ThreadIndex() % kPerRow * kVector;
     const int first = ThreadIndex() / kPerRow;
     const S* piece = from + first * stride + x;
     if (x >= depth) count = 0;
     SIMT_UNROLL
     for (int i = 0; i < kPieces; ++i) {
-      const bool inside = first + i * kStep < count;
+      const int row = first + i * kStep;
+      const bool inside = row < count && (skipped <= 0 || row >= skipped);
       if (vector) {
         pieces_[i] = inside ? Load<kVector>(piece + i * kStep * stride) : Vec<S, kVector>{};
       } else {
