@@ -18,6 +18,7 @@ FENCE = re.compile(r"^\s*(`{3,})(\S*)")
 FLAG = re.compile(r"--?\w[\w-]*")
 # A name of this project's in CMake or the environment, with what may be around it in code.
 NAME = re.compile(r"(?:(?<!\w)|(?<=-D))((?:INFINI|MACA|MCCL)[A-Z0-9]*_[A-Z0-9_]*[A-Z0-9])(?!\w)")
+READS_ENVIRONMENT = re.compile(r"getenv\(|GetEnvironment\w*\(")
 CMAKE_OPTION = re.compile(r"(?:^|\n)\s*(?:option\(\s*(\w+)|set\(\s*(\w+)[^()]*?\sCACHE\s+(?!INTERNAL))")
 SOURCES = (".cc", ".h", ".py", ".sh", ".cmake", ".txt", ".json", ".in")
 OWN_NAMES = ("INFINITRAIN_", "INFINI_TRAIN_", "INFINI_RT_")
@@ -125,7 +126,7 @@ def check_names(root, pages):
         kind, names = "", []
         if path.suffix in (".cmake", ".txt"):
             kind, names = "option", [first or second for first, second in CMAKE_OPTION.findall(text)]
-        elif path.suffix == ".cc" and "getenv(" in text:
+        elif path.suffix == ".cc" and READS_ENVIRONMENT.search(text):
             kind, names = "variable", re.findall(r'"(\w+)"', text)
         for name in names:
             if NAME.fullmatch(name) and name not in documented:

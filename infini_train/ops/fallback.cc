@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "infini_train/core/device/environment.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/storage.h"
 #include "infini_train/ops/op_recorder.h"
@@ -37,9 +37,7 @@ OpState& StateOf(OpId id) {
 }
 
 FallbackMode ModeOfEnvironment() {
-  const char* value = std::getenv("INFINI_TRAIN_FALLBACK");
-  if (value == nullptr || *value == '\0') return FallbackMode::kWarn;
-  const std::string_view text = value;
+  const std::string text = GetEnvironment("INFINI_TRAIN_FALLBACK").value_or("warn");
   if (text == "warn") return FallbackMode::kWarn;
   if (text == "error") return FallbackMode::kError;
   if (text == "silent") return FallbackMode::kSilent;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string_view>
 
 #include "infini_train/autograd/functions.h"
@@ -11,6 +10,7 @@
 #include "infini_train/checkpoint/training_checkpoint.h"
 #include "infini_train/core/device/allocator.h"
 #include "infini_train/core/device/device_guard.h"
+#include "infini_train/core/device/environment.h"
 #include "infini_train/core/device/launch_overlap.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
@@ -26,23 +26,14 @@ namespace {
 /// Threads that share the CPU.
 constexpr std::int64_t kMaxRanks = 1024;
 
-/// A switch of the environment: 0 or 1.
-std::optional<bool> SwitchOfEnvironment(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  const std::string_view text = value;
-  if (text == "0" || text == "1") return text == "1";
-  throw Error(fmt::format("{}: expected 0 or 1, got '{}'", name, text));
-}
-
 /// What the environment asks of devices. A bad value is found here, before any work.
 void ApplyEnvironment() {
   GetFallbackMode();
-  if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_DETERMINISTIC")) SetDeterministic(*on);
-  if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_PROFILER_RANGES")) SetProfilerRanges(*on);
-  if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_EXPANDABLE_SEGMENTS"))
+  if (const auto on = GetEnvironmentSwitch("INFINI_TRAIN_DETERMINISTIC")) SetDeterministic(*on);
+  if (const auto on = GetEnvironmentSwitch("INFINI_TRAIN_PROFILER_RANGES")) SetProfilerRanges(*on);
+  if (const auto on = GetEnvironmentSwitch("INFINI_TRAIN_EXPANDABLE_SEGMENTS"))
     allocator::SetExpandableSegments(*on);
-  if (const auto on = SwitchOfEnvironment("INFINI_TRAIN_LAUNCH_OVERLAP"))
+  if (const auto on = GetEnvironmentSwitch("INFINI_TRAIN_LAUNCH_OVERLAP"))
     LaunchOverlap::SetEnabled(*on);
 }
 

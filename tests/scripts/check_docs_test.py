@@ -95,7 +95,7 @@ class CheckDocsTest(unittest.TestCase):
         self.expect("docs/alone.zh-CN.md: there is no page of which it is a translation")
 
     def test_variables_are_documented(self):
-        self.write("infini_train/core/more.cc", 'Environment("INFINI_TRAIN_MORE"); std::getenv(name);\n')
+        self.write("infini_train/core/more.cc", 'GetEnvironmentSwitch("INFINI_TRAIN_MORE");\n')
         self.expect("infini_train/core/more.cc: the variable INFINI_TRAIN_MORE is documented nowhere")
 
     def test_options_are_documented(self):

@@ -281,7 +281,7 @@ TEST(OptionsDeathTest, ComeFromTheEnvironment) {
   EXPECT_EXIT(ReadOptions("INFINITRAIN_SIM_CHECK", "race,momery"), testing::ExitedWithCode(3),
               "INFINITRAIN_SIM_CHECK: expected a list of 'race' and 'memory', found 'momery'");
   EXPECT_EXIT(ReadOptions("INFINITRAIN_SIM_THREADS", "0"), testing::ExitedWithCode(3),
-              "INFINITRAIN_SIM_THREADS: expected a number from 1 to 256, found '0'");
+              "INFINITRAIN_SIM_THREADS: expected an integer from 1 to 256, got '0'");
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
 #include "backends/simt/emulator/options.h"
 
-#include <charconv>
-#include <cstdlib>
+#include <algorithm>
+#include <string>
 #include <string_view>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include "backends/simt/emulator/lane.h"
+#include "infini_train/core/device/environment.h"
 #include "infini_train/core/error.h"
 
 namespace infini_train::simt {
@@ -16,26 +17,10 @@ namespace {
 
 constexpr int kMaxThreads = 256;
 
-/// The value of an environment variable; empty where it is not set.
-std::string_view Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string_view() : std::string_view(value);
-}
-
 int ReadThreads() {
-  const std::string_view text = Environment("INFINITRAIN_SIM_THREADS");
-  if (text.empty()) {
-    const int found = static_cast<int>(std::thread::hardware_concurrency());
-    return found < 1 ? 1 : found > kMaxThreads ? kMaxThreads : found;
-  }
-  int threads = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
-  if (error != std::errc() || end != text.data() + text.size() || threads < 1 ||
-      threads > kMaxThreads) {
-    throw Error(fmt::format("INFINITRAIN_SIM_THREADS: expected a number from 1 to {}, found '{}'",
-                            kMaxThreads, text));
-  }
-  return threads;
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  return static_cast<int>(GetEnvironmentInteger("INFINITRAIN_SIM_THREADS", 1, kMaxThreads)
+                              .value_or(std::clamp(processors, 1, kMaxThreads)));
 }
 
 void ReadChecks(std::string_view text, Options& options) {
@@ -56,14 +41,14 @@ void ReadChecks(std::string_view text, Options& options) {
 
 Options ReadEnvironment() {
   Options options;
-  const std::string_view warp_size = Environment("INFINITRAIN_SIM_WARP_SIZE");
+  const std::string warp_size = GetEnvironment("INFINITRAIN_SIM_WARP_SIZE").value_or("32");
   if (warp_size == "64") {
     options.warp_size = 64;
-  } else if (!warp_size.empty() && warp_size != "32") {
+  } else if (warp_size != "32") {
     throw Error(fmt::format("INFINITRAIN_SIM_WARP_SIZE: expected 32 or 64, found '{}'", warp_size));
   }
   options.threads = ReadThreads();
-  ReadChecks(Environment("INFINITRAIN_SIM_CHECK"), options);
+  if (const auto checks = GetEnvironment("INFINITRAIN_SIM_CHECK")) ReadChecks(*checks, options);
   return options;
 }
 

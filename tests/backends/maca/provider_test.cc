@@ -136,13 +136,13 @@ TEST(MacaPolicyDeathTest, RefusesWhatItDoesNotUnderstand) {
       EXPECT_THAT([] { Guard(); },
                   ThrowsMessage<Error>(
                       HasSubstr("INFINI_MCCL_ALLREDUCE_SEGMENT_MB: expected an integer from 0 to "
-                                "4096, found '" +
+                                "4096, got '" +
                                 std::string(value) + "'")));
     });
   }
   With({{"INFINI_MACA_GEMM_FP64_ACCUM", "yes"}}, [] {
     EXPECT_THAT([] { Guard(); },
-                ThrowsMessage<Error>(HasSubstr("expected an integer from 0 to 1")));
+                ThrowsMessage<Error>(HasSubstr("expected 0 or 1, got 'yes'")));
   });
 }
 

@@ -1,13 +1,12 @@
 #include "runtime/policy.h"
 
-#include <charconv>
+#include <cstdint>
 #include <cstdlib>
-#include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 
+#include "infini_train/core/device/environment.h"
 #include "infini_train/core/device/provider_flags.h"
-#include "infini_train/core/error.h"
 
 namespace infini_train::maca {
 namespace {
@@ -31,34 +30,13 @@ constexpr char kPeerToPeer[] = "MCCL_P2P_DISABLE";
 constexpr char kSegment[] = "INFINI_MCCL_ALLREDUCE_SEGMENT_MB";
 constexpr char kFloat64[] = "INFINI_MACA_GEMM_FP64_ACCUM";
 
-/// The value of an environment variable; an empty one counts as none.
-std::optional<std::string> Environment(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
-}
-
-/// The number from 0 to `most` that a variable holds.
-int ReadNumber(const char* name, int otherwise, int most) {
-  const std::optional<std::string> text = Environment(name);
-  if (!text) return otherwise;
-  int value = 0;
-  const char* const end = text->data() + text->size();
-  const auto [rest, error] = std::from_chars(text->data(), end, value);
-  if (error != std::errc() || rest != end || value < 0 || value > most) {
-    throw Error(std::string(name) + ": expected an integer from 0 to " + std::to_string(most) +
-                ", found '" + *text + "'");
-  }
-  return value;
-}
-
 Policy ReadPolicy() {
   Policy policy;
   const auto report = [&](const char* name, std::string value, const char* origin) {
     policy.settings.push_back({name, std::move(value), origin});
   };
   const auto origin = [](const char* name) {
-    return Environment(name) ? "environment" : "default";
+    return GetEnvironment(name) ? "environment" : "default";
   };
   const auto report_flag = [&](const char* name, bool value, bool otherwise) {
     report(name, value ? "true" : "false", value == otherwise ? "default" : "flag");
@@ -69,19 +47,19 @@ Policy ReadPolicy() {
   report_flag("maca_retain_async_pool", retain_async_pool, false);
 
   // The runtime reads its environment when it is initialized. What the user has set stays.
-  if (!policy.multithread_workarounds || Environment(kLaunchBlocking)) {
-    report(kLaunchBlocking, Environment(kLaunchBlocking).value_or("unset"),
+  if (!policy.multithread_workarounds || GetEnvironment(kLaunchBlocking)) {
+    report(kLaunchBlocking, GetEnvironment(kLaunchBlocking).value_or("unset"),
            origin(kLaunchBlocking));
   } else {
     ::setenv(kLaunchBlocking, "1", /*overwrite=*/1);
     report(kLaunchBlocking, "1", "workaround");
   }
-  report(kPeerToPeer, Environment(kPeerToPeer).value_or("unset"), origin(kPeerToPeer));
+  report(kPeerToPeer, GetEnvironment(kPeerToPeer).value_or("unset"), origin(kPeerToPeer));
 
-  const int segment = ReadNumber(kSegment, 160, 4096);
+  const std::int64_t segment = GetEnvironmentInteger(kSegment, 0, 4096).value_or(160);
   policy.allreduce_segment_bytes = static_cast<std::size_t>(segment) << 20;
   report(kSegment, std::to_string(segment), origin(kSegment));
-  policy.gemm_fp64_accumulation = ReadNumber(kFloat64, 0, 1) == 1;
+  policy.gemm_fp64_accumulation = GetEnvironmentSwitch(kFloat64).value_or(false);
   report(kFloat64, policy.gemm_fp64_accumulation ? "1" : "0", origin(kFloat64));
   return policy;
 }
