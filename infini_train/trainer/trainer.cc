@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <optional>
 
@@ -20,7 +18,6 @@
 #include "infini_train/data/data_loader.h"
 #include "infini_train/models/model.h"
 #include "infini_train/ops/matmul_precision.h"
-#include "infini_train/optim/lr_scheduler.h"
 #include "infini_train/optim/optimizer.h"
 #include "infini_train/parallel/data_parallel.h"
 #include "infini_train/parallel/parallel_context.h"
@@ -34,6 +31,7 @@
 #include "infini_train/trainer/sampler.h"
 #include "infini_train/trainer/setup.h"
 #include "infini_train/trainer/signals.h"
+#include "infini_train/trainer/step/run_pace.h"
 #include "infini_train/trainer/step/step_runner.h"
 #include "infini_train/trainer/train_checks.h"
 
@@ -71,10 +69,7 @@ class Trainer {
   std::int64_t TokensPerStep() const;
   /// The state of random numbers that a rank draws from when rank 0 has `first`.
   Generator::State RandomOfRank(Generator::State first) const;
-  /// Share of the time limit that is used up; 0 without a limit.
-  double TimeUsed() const;
   bool IsDone(std::int64_t step) const;
-  double LearningRate(std::int64_t step) const;
   StepReport MakeReport(std::int64_t step, const StepResult& result, double learning_rate,
                         double seconds);
   void Validate(std::int64_t step);
@@ -91,7 +86,7 @@ class Trainer {
   ProgressPrinter progress_;
   Device device_;
   std::optional<DataType> autocast_;
-  optim::LrSchedule schedule_;
+  RunPace pace_;
 
   models::Model model_;
   std::optional<models::Lora> lora_;
@@ -106,8 +101,6 @@ class Trainer {
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
   std::unique_ptr<StepProfiler> profiler_;
   std::int64_t first_step_ = 0;
-  Clock::time_point start_;
-  double smoothed_seconds_ = 0.0;
   std::string saved_to_;
   std::optional<RouterReport> last_routers_;
 };
@@ -120,7 +113,7 @@ Trainer::Trainer(const TrainOptions& options, const RunInputs& inputs,
       progress_(out),
       device_(context.device()),
       autocast_(ParseAutocast(options.dtype)),
-      schedule_(MakeSchedule(options)) {
+      pace_(MakeSchedule(options), options.num_iteration, options.max_train_minutes) {
   ApplyNumThreads(options_.num_threads, context_.world_size());
   SetMatmulPrecision(ParseMatmulPrecision(options_.matmul_precision));
   ApplyAttentionKernel(options_.attention, device_);
@@ -377,25 +370,8 @@ std::string Trainer::ResumeHint() const {
   return fmt::format("go on with the same command and --load {}", options_.save);
 }
 
-double Trainer::TimeUsed() const {
-  return options_.max_train_minutes > 0.0
-             ? SecondsSince(start_) / (60.0 * options_.max_train_minutes)
-             : 0.0;
-}
-
 bool Trainer::IsDone(std::int64_t step) const {
-  return (options_.num_iteration > 0 && step >= options_.num_iteration) || TimeUsed() >= 1.0 ||
-         StopSignals::Received() != 0;
-}
-
-double Trainer::LearningRate(std::int64_t step) const {
-  // With a time limit the schedule runs by whichever is further, steps or time.
-  std::int64_t position = step;
-  if (step >= schedule_.warmup_steps) {
-    const double by_time = TimeUsed() * static_cast<double>(schedule_.decay_steps);
-    position = std::max(position, static_cast<std::int64_t>(by_time));
-  }
-  return schedule_.At(position);
+  return pace_.IsOver(step) || StopSignals::Received() != 0;
 }
 
 StepReport Trainer::MakeReport(std::int64_t step, const StepResult& result, double learning_rate,
@@ -413,20 +389,9 @@ StepReport Trainer::MakeReport(std::int64_t step, const StepResult& result, doub
   report.milliseconds = 1e3 * seconds;
   report.tokens = TokensPerStep();
   report.data_parallel = context_.degrees().data;
-  smoothed_seconds_ =
-      smoothed_seconds_ == 0.0 ? seconds : 0.95 * smoothed_seconds_ + 0.05 * seconds;
-  report.seconds_left = std::numeric_limits<double>::infinity();
-  if (options_.num_iteration > 0) {
-    report.total = options_.num_iteration;
-    report.seconds_left = smoothed_seconds_ * static_cast<double>(options_.num_iteration - step);
-  }
-  if (options_.max_train_minutes > 0.0) {
-    report.seconds_left = std::min(
-        report.seconds_left, 60.0 * options_.max_train_minutes * std::max(0.0, 1.0 - TimeUsed()));
-    const auto steps_left =
-        static_cast<std::int64_t>(std::ceil(report.seconds_left / smoothed_seconds_));
-    if (options_.num_iteration == 0) report.total = step + steps_left;
-  }
+  pace_.AddStep(seconds);
+  report.total = pace_.TotalSteps(step);
+  report.seconds_left = pace_.SecondsLeft(step);
   if (options_.peak_tflops > 0.0) {
     const nn::TransformerConfig& config = model_.config.transformer;
     double flops = config.TrainingFlopsPerToken(options_.sequence_length);
@@ -444,7 +409,7 @@ StepReport Trainer::MakeReport(std::int64_t step, const StepResult& result, doub
 }
 
 Trainer::Plan Trainer::MakePlan(std::int64_t step) const {
-  double values[] = {IsDone(step) ? 0.0 : 1.0, LearningRate(step)};
+  double values[] = {IsDone(step) ? 0.0 : 1.0, pace_.LearningRate(step)};
   // Clocks and signals are not the same for all.
   context_.ShareFromFirst(values);
   return {values[0] != 0.0, values[1]};
@@ -453,7 +418,7 @@ Trainer::Plan Trainer::MakePlan(std::int64_t step) const {
 int Trainer::Run() {
   std::optional<StopSignals> signals;
   if (context_.is_first()) signals.emplace();
-  start_ = Clock::now();
+  pace_.Start();
   if (first_step_ == 0 && options_.val_loss_every > 0) Validate(0);
   bool saved = false;
   bool validated = false;
