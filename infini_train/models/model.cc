@@ -7,6 +7,7 @@
 
 #include "infini_train/checkpoint/llmc_checkpoint.h"
 #include "infini_train/checkpoint/safetensors.h"
+#include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
 #include "infini_train/core/json/untrusted_json.h"
@@ -80,6 +81,25 @@ void CheckSize(const nn::TransformerConfig& config, const checkpoint::Safetensor
       files.path(), config.NumParameters(), config.num_hidden_layers, elements, tensors));
 }
 
+/// Throws Error where the parameters alone are more than the memory of their device: a system that
+/// gives memory before it is used would end the process when it is.
+std::shared_ptr<nn::Transformer> MakeModule(const nn::TransformerConfig& config,
+                                            const nn::TensorOptions& options) {
+  config.Validate();
+  const Device device = options.device;
+  const std::size_t memory =
+      GetDeviceGuardImpl(device.type()).Properties(device.index()).total_memory;
+  const double needed =
+      static_cast<double>(config.NumParameters()) * static_cast<double>(SizeOf(options.dtype));
+  if (memory == 0 || needed <= static_cast<double>(memory))
+    return std::make_shared<nn::Transformer>(config, options);
+  throw Error(
+      fmt::format("expected a model that fits the {:.1f} GiB of memory of {}, found one of {} "
+                  "parameters, which take {:.1f} GiB in {}",
+                  static_cast<double>(memory) / 0x1p30, device.ToString(), config.NumParameters(),
+                  needed / 0x1p30, ToString(options.dtype)));
+}
+
 /// Throws Error where weights alone would not be the model.
 void RequireNoAdapters(const Model& model) {
   for (const auto& [name, module] : model.module->NamedModules()) {
@@ -142,7 +162,7 @@ std::vector<std::string> Differences(const ModelConfig& a, const ModelConfig& b)
 }
 
 Model CreateModel(const ModelConfig& config, std::uint64_t seed, nn::TensorOptions options) {
-  Model model{config, std::make_shared<nn::Transformer>(config.transformer, options)};
+  Model model{config, MakeModule(config.transformer, options)};
   Generator generator(seed);
   model.module->InitializeParameters(generator);
   return model;
@@ -158,13 +178,13 @@ Model LoadModel(const fs::path& path, nn::TensorOptions options) {
   model.config = LoadModelConfig(path);
   const ModelFamily& family = GetFamily(model.config.family);
   if (!IsFolder(path)) {
-    model.module = std::make_shared<nn::Transformer>(model.config.transformer, options);
+    model.module = MakeModule(model.config.transformer, options);
     family.ReadLlmcWeights(model, path);
     return model;
   }
   const checkpoint::SafetensorsFolder files(path);
   CheckSize(model.config.transformer, files);
-  model.module = std::make_shared<nn::Transformer>(model.config.transformer, options);
+  model.module = MakeModule(model.config.transformer, options);
   WeightPlan(family, model, files).Run(files);
   return model;
 }

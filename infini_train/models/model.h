@@ -48,7 +48,7 @@ INFINI_TRAIN_API const std::vector<Preset>& Presets();
 /// Null when there is none of that name.
 INFINI_TRAIN_API const Preset* FindPreset(std::string_view name);
 
-/// A new model with parameters initialised from `seed`. Throws Error on a bad configuration.
+/// A new model with parameters drawn from `seed`. Throws Error if it is ill-made or exceeds memory.
 INFINI_TRAIN_API Model CreateModel(const ModelConfig& config, std::uint64_t seed,
                                    nn::TensorOptions options = {});
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "infini_train/models/model.h"
+#include "tests/common/errors.h"
 #include "tests/models/small_model.h"
 
 namespace infini_train::models {
@@ -59,6 +60,14 @@ TEST(Presets, HaveTheKnownNumbersOfParameters) {
   }
   EXPECT_EQ(FindPreset("gpt3"), nullptr);
   EXPECT_EQ(FindPreset(""), nullptr);
+}
+
+TEST(Presets, AModelThatTheMemoryCannotHoldIsRefused) {
+  EXPECT_THAT(
+      testing::MessageOf([] { CreateModel(FindPreset("llama3.1-405b")->config, 1); }),
+      ::testing::MatchesRegex("expected a model that fits the .* GiB of memory of cpu, found "
+                              "one of 405853388800 parameters, which take 1511.9 GiB in "
+                              "float32"));
 }
 
 TEST(Presets, EndTextsAsTheirTokenizersDo) {
