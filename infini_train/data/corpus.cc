@@ -191,7 +191,7 @@ void Check(const Tokenizer& tokenizer, const TokenizeOptions& options) {
                             options.tokens_per_shard));
   }
   if (options.num_threads < 0) {
-    throw Error(fmt::format("expected 0 or more threads, found {}", options.num_threads));
+    throw Error(fmt::format("num_threads: expected 0 or more, got {}", options.num_threads));
   }
   const auto delimiter =
       options.document_delimiter ? options.document_delimiter : tokenizer.document_delimiter();

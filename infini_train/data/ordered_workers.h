@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,15 +21,24 @@ template <typename Task, typename Result>
 class OrderedWorkers {
  public:
   /// `next_task` gives the tasks one by one, nothing at the end, and is called by one thread at a
-  /// time; `run` is called by several at once. 0 threads: one for each core.
+  /// time; `run` is called by several at once. 0 threads: one for each core. There are no more than
+  /// 1024, and no more than the system gives; throws where it gives none.
   OrderedWorkers(std::function<std::optional<Task>()> next_task,
                  std::function<Result(const Task&)> run, int num_threads)
       : next_task_(std::move(next_task)), run_(std::move(run)) {
     if (num_threads == 0)
       num_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    num_threads = std::min(num_threads, 1024);
     most_ahead_ = 4 * static_cast<size_t>(num_threads);
-    for (int i = 0; i < num_threads; ++i)
-      threads_.emplace_back([this] { Work(); });
+    threads_.reserve(static_cast<size_t>(num_threads));
+    for (int i = 0; i < num_threads; ++i) {
+      try {
+        threads_.emplace_back([this] { Work(); });
+      } catch (const std::system_error&) {
+        if (threads_.empty()) throw;
+        break;  // those that run do all of it
+      }
+    }
   }
 
   ~OrderedWorkers() {
