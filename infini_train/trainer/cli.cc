@@ -233,7 +233,9 @@ int Guard(const char* program, Body body) {
     message = error.what();
   }
   std::fflush(stdout);
-  std::replace(message.begin(), message.end(), '\n', ' ');
+  // Names in files may hold what ends a line or moves a terminal's cursor.
+  std::replace_if(
+      message.begin(), message.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
   fmt::print(stderr, "{}: {}\n", program, message);
   return 2;
 }

@@ -492,6 +492,7 @@ TEST(Commands, FromTextToText) {
   EXPECT_THAT(Call({"info"}).out, AllOf(HasSubstr("device cpu"), HasSubstr("preset gpt2-nano")));
   ExpectRefused({"info", run / "nothing"}, {"nothing"});
   ExpectRefused({"info", "gpt2", "llama3"}, {"unexpected argument 'llama3'"});
+  ExpectRefused({"info", "a\r\x1b[2Jb\nc"}, {"a  [2Jb c: no such"});
   std::filesystem::create_directory(run / "empty");
   ExpectRefused({"info", run / "empty"},
                 {run / "empty" + ": expected a model (config.json), adapters"});
