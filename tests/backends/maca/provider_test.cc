@@ -141,8 +141,7 @@ TEST(MacaPolicyDeathTest, RefusesWhatItDoesNotUnderstand) {
     });
   }
   With({{"INFINI_MACA_GEMM_FP64_ACCUM", "yes"}}, [] {
-    EXPECT_THAT([] { Guard(); },
-                ThrowsMessage<Error>(HasSubstr("expected 0 or 1, got 'yes'")));
+    EXPECT_THAT([] { Guard(); }, ThrowsMessage<Error>(HasSubstr("expected 0 or 1, got 'yes'")));
   });
 }
 
