@@ -76,13 +76,16 @@ TEST_P(AttentionTest, HalfTypesInWholeVectors) {
   }
 }
 
-// More queries than are worked on at once, of several heads that share keys.
-TEST_P(AttentionTest, HalfTypesInBlocksOfQueries) {
+// More queries and keys than are worked on at once, of several heads that share keys.
+TEST_P(AttentionTest, HalfTypesInBlocks) {
   for (const DataType dtype : {DataType::kBFloat16, DataType::kFloat16}) {
     Check({2, 4, 2, 300, 300, 8, dtype, Causal(0.3), true});
     Check({1, 2, 1, 270, 333, 12, dtype, Causal(0.3, 100)});
     Check({1, 2, 1, 290, 70, 9, dtype, Causal(0.3, 0, 0.25)});
     Check({1, 1, 1, 270, 67, 16, dtype, Full(0.3, 20)});
+    Check({1, 1, 1, 65, 400, 8, dtype, Full(0.3, 20)});
+    Check({2, 1, 1, 66, 1400, 4, dtype, Causal(0.3)});
+    Check({1, 2, 2, 64, 1100, 3, dtype, Causal(0.3, 1050, 0.25)});
   }
 }
 

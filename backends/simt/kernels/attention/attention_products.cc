@@ -1,168 +1,208 @@
 #include "backends/simt/kernels/attention/attention_products.h"
 
+#include <algorithm>
 #include <limits>
 #include <numbers>
 
 #include "backends/simt/group.h"
 #include "backends/simt/kernels/attention/attention.h"
 #include "backends/simt/kernels/attention/attention_products_backward.h"
+#include "backends/simt/kernels/attention/attention_products_memory.h"
+#include "infini_train/core/scalar.h"
 
 namespace infini_train::simt {
 namespace {
 
-constexpr int kVector = kScoresVector;
+/// A group of lanes has a row of scores, and a lane a vector of it in each step.
+constexpr int kGroup = 32;
+constexpr int kVector = kMaxVectorWidth<float>;
+constexpr int kStep = kGroup * kVector;
+constexpr int kBlock = 256;
+constexpr int kRowsOfABlock = kBlock / kGroup;
+constexpr float kNone = -std::numeric_limits<float>::infinity();
 
-template <typename S>
+using Scores = Vec<float, kVector>;
+
 struct WeightsArguments {
-  S* weights;      ///< out: not yet divided by their sum
-  float* factors;  ///< out: what their sum divides by
+  float* scores;  ///< the weights, divided by their sums, take the place of each row
   HeadRows<float> lse;
-  const float* scores;
   ScoresChunk chunk;
   AttentionShape shape;
 };
 
 // Scores from column x of a row on, -infinity where the query does not see the key.
-SIMT_DEVICE inline Vec<float, kVector> ScaledScores(const float* row, int x,
-                                                    const VisibleColumns& visible, float scale) {
-  Vec<float, kVector> values = {};
+SIMT_DEVICE inline Scores ScaledScores(const float* row, int x, const VisibleColumns& visible,
+                                       float scale) {
+  Scores values = {};
   if (x < visible.end) values = Load<kVector>(row + x);
   SIMT_UNROLL
   for (int i = 0; i < kVector; ++i)
-    values[i] = visible.Has(x + i) ? values[i] * scale : -std::numeric_limits<float>::infinity();
+    values[i] *= scale;
+  if (visible.HasAll(x, kVector)) return values;
+  SIMT_UNROLL
+  for (int i = 0; i < kVector; ++i)
+    values[i] = visible.Has(x + i) ? values[i] : kNone;
   return values;
 }
 
-SIMT_DEVICE inline float Largest(float max, const Vec<float, kVector>& values) {
+SIMT_DEVICE inline float Largest(float max, const Scores& values) {
   SIMT_UNROLL
   for (int i = 0; i < kVector; ++i)
-    max = Max(max, values[i]);
+    max = MaxNumber(max, values[i]);
   return max;
 }
 
-// Writes the weights of scores and gives their sum, before dropout.
-template <typename S>
-SIMT_DEVICE inline float PutWeights(const WeightsArguments<S>& args, S* row,
-                                    const ScoresChunk::Query& query, int x,
-                                    const Vec<float, kVector>& scores, float shift) {
-  float kept[kVector] = {1, 1, 1, 1};
-  if (args.shape.dropout.enabled()) DropoutFactors(args.shape, args.chunk.block, query, x, kept);
+// What is subtracted from scores, of which `max` is the largest.
+SIMT_DEVICE inline float ShiftOf(float max) {
+  return max == kNone ? 0.0f : max;
+}
+
+// Replaces scores by their weights, and gives the sum of these.
+SIMT_DEVICE inline float ToWeights(Scores& values, float shift) {
   float sum = 0;
-  Vec<S, kVector> weights;
   SIMT_UNROLL
   for (int i = 0; i < kVector; ++i) {
-    const float weight = FastExp2(scores[i] - shift);
-    sum += weight;
-    weights[i] = FromCompute<S>(weight * kept[i]);
+    values[i] = FastExp2(values[i] - shift);
+    sum += values[i];
   }
-  Store(row + x, weights);
   return sum;
 }
 
-template <typename S>
-SIMT_KERNEL void WeightsKernel(WeightsArguments<S> args) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  constexpr int kHeld = 8;  // vectors that a lane reads once: rows of 1024
-  const QueryBlock& block = args.chunk.block;
+template <typename S, bool kDropout>
+SIMT_DEVICE inline void PutWeights(const WeightsArguments& args, S* row,
+                                   const ScoresChunk::Query& query, int x, const Scores& values,
+                                   float factor) {
+  float factors[kVector];
+  if constexpr (kDropout) DropoutFactors(args.shape, args.chunk, query, x, factors);
+  Vec<S, kVector> weights;
+  SIMT_UNROLL
+  for (int i = 0; i < kVector; ++i)
+    weights[i] = FromCompute<S>(values[i] * (kDropout ? factor * factors[i] : factor));
+  Store(row + x, weights);
+}
+
+// Lanes hold kHeld vectors of a row; what longer rows have besides is read twice.
+template <typename S, int kHeld, bool kDropout>
+SIMT_KERNEL void WeightsKernel(WeightsArguments args) {
+  const AttentionShape& shape = args.shape;
+  const ScoresBlock& block = args.chunk.block;
   const int pitch = static_cast<int>(block.pitch);
-  const int lane = GroupLane<kScoresGroup>() * kVector;
-  const auto scale = static_cast<float>(args.shape.scale * std::numbers::log2e);
-  const int rows = static_cast<int>(args.chunk.count * block.rows);
-  for (auto row = static_cast<int>(GlobalThreadIndex() / kScoresGroup); row < rows;
-       row += static_cast<int>(GlobalThreadCount() / kScoresGroup)) {
-    const ScoresChunk::Query query = args.chunk.At(args.shape, row);
-    const VisibleColumns visible(args.shape, block, query.t);
-    const float* from = args.scores + row * block.pitch;
-    S* to = args.weights + row * block.pitch;
+  const int rows = static_cast<int>(block.rows);
+  const int lane = GroupLane<kGroup>() * kVector;
+  const auto scale = static_cast<float>(shape.scale * std::numbers::log2e);
+  const auto chunk_head = static_cast<int>(BlockIndexY());
+  const ScoresChunk::Head head = args.chunk.HeadAt(shape, chunk_head);
+  float* const matrix = args.scores + chunk_head * block.rows * block.pitch;
+  for (auto row = static_cast<int>(BlockIndex() * kRowsOfABlock + ThreadIndex() / kGroup);
+       row < rows; row += static_cast<int>(GridSize() * kRowsOfABlock)) {
+    const ScoresChunk::Query query = args.chunk.QueryAt(shape, head, row);
+    const VisibleColumns visible(args.chunk, query);
+    float* const from = matrix + row * block.pitch;
+    // Written behind what all lanes have read.
+    S* const to = reinterpret_cast<S*>(from);
 
-    Vec<float, kVector> held[kHeld];
-    SIMT_UNROLL
-    for (int p = 0; p < kHeld; ++p)
-      held[p] = ScaledScores(from, p * kScoresStep + lane, visible, scale);
-    float max = -kInfinity;
-    SIMT_UNROLL
-    for (int p = 0; p < kHeld; ++p)
-      max = Largest(max, held[p]);
-    for (int x = kHeld * kScoresStep + lane; x < visible.end; x += kScoresStep)
-      max = Largest(max, ScaledScores(from, x, visible, scale));
-    max = ReduceGroup<kScoresGroup>(max, MaxOp());
-    const float shift = max == -kInfinity ? 0.0f : max;
-
-    float sum = 0;
+    Scores held[kHeld];
+    float max = kNone;
     SIMT_UNROLL
     for (int p = 0; p < kHeld; ++p) {
-      const int x = p * kScoresStep + lane;
-      if (x < pitch) sum += PutWeights(args, to, query, x, held[p], shift);
+      held[p] = ScaledScores(from, p * kStep + lane, visible, scale);
+      max = Largest(max, held[p]);
     }
-    for (int x = kHeld * kScoresStep + lane; x < pitch; x += kScoresStep)
-      sum += PutWeights(args, to, query, x, ScaledScores(from, x, visible, scale), shift);
-    sum = ReduceGroup<kScoresGroup>(sum, SumOp());
-    if (lane == 0) {
-      Store(args.factors + row, sum == 0 ? 0.0f : 1 / sum);
-      Store(args.lse.At(query.b, query.h, query.t), max * std::numbers::ln2_v<float> + Log(sum));
+    float sum = 0;
+    for (int x = kHeld * kStep + lane; x < visible.end; x += kStep) {
+      Scores values = ScaledScores(from, x, visible, scale);
+      const float larger = Largest(max, values);
+      sum = sum * FastExp2(max - ShiftOf(larger)) + ToWeights(values, ShiftOf(larger));
+      max = larger;
+    }
+    const float row_max = ReduceGroup<kGroup>(max, MaxOp());
+    const float shift = ShiftOf(row_max);
+    if (kHeld * kStep < visible.end) sum *= FastExp2(max - shift);
+    SIMT_UNROLL
+    for (int p = 0; p < kHeld; ++p)
+      sum += ToWeights(held[p], shift);
+    sum = ReduceGroup<kGroup>(sum, SumOp());
+    const float factor = sum == 0 ? 0.0f : 1 / sum;
+    if (lane == 0)
+      Store(args.lse.At(query.b, query.h, query.t),
+            row_max * std::numbers::ln2_v<float> + Log(sum));
+
+    SIMT_UNROLL
+    for (int p = 0; p < kHeld; ++p) {
+      const int x = p * kStep + lane;
+      if (x < pitch) PutWeights<S, kDropout>(args, to, query, x, held[p], factor);
+    }
+    for (int first = kHeld * kStep; first < pitch; first += kStep) {
+      const int x = first + lane;
+      Scores values = ScaledScores(from, x, visible, scale);
+      ToWeights(values, shift);
+      SyncGroup<kGroup>();
+      if (x < pitch) PutWeights<S, kDropout>(args, to, query, x, values, factor);
     }
   }
 }
 
-// Rows of sums [N, R, D], times their factors, to where they belong.
 template <typename S>
-SIMT_KERNEL void OutKernel(HeadRows<S> out, const float* sums, const float* factors,
-                           ScoresChunk all, AttentionShape shape, bool vector) {
-  const std::int64_t rows = all.count * all.block.rows;
-  const auto pieces = static_cast<int>((shape.head_size + kVector - 1) / kVector);
-  for (std::int64_t i = GlobalThreadIndex(); i < rows * pieces; i += GlobalThreadCount()) {
-    const auto row = static_cast<int>(i / pieces);
-    const int x = static_cast<int>(i % pieces) * kVector;
-    const ScoresChunk::Query query = all.At(shape, row);
-    const float factor = Load(factors + row);
-    const float* from = sums + row * shape.head_size + x;
-    S* to = out.At(query.b, query.h, query.t) + x;
-    // A factor of 0 is that of no weights: their sum is 0, whatever the values are.
-    const auto result = [&](float value) {
-      return FromCompute<S>(factor == 0 ? 0.0f : value * factor);
-    };
-    if (vector) {
-      const Vec<float, kVector> values = Load<kVector>(from);
-      Vec<S, kVector> results;
-      SIMT_UNROLL
-      for (int v = 0; v < kVector; ++v)
-        results[v] = result(values[v]);
-      Store(to, results);
-    } else {
-      for (int v = 0; v < kVector && x + v < shape.head_size; ++v)
-        Store(to + v, result(Load(from + v)));
-    }
+void PutWeightsOf(const Context& context, const WeightsArguments& args) {
+  const ScoresBlock& block = args.chunk.block;
+  const std::int64_t blocks = (block.rows + kRowsOfABlock - 1) / kRowsOfABlock;
+  const Geometry geometry{
+      .grid_x = std::min(blocks, kMaxGridX), .grid_y = args.chunk.heads.count, .block = kBlock};
+  const auto launch = [&](auto kernel) { Launch(context, geometry, kernel, args); };
+  if (args.shape.dropout.threshold > 0) {
+    launch(WeightsKernel<S, 8, true>);
+  } else if (block.pitch <= 2 * kStep) {
+    launch(WeightsKernel<S, 2, false>);
+  } else if (block.pitch <= 4 * kStep) {
+    launch(WeightsKernel<S, 4, false>);
+  } else if (block.pitch <= 6 * kStep) {
+    launch(WeightsKernel<S, 6, false>);
+  } else {
+    launch(WeightsKernel<S, 8, false>);
   }
+}
+
+/// What queries that see no key are given.
+void FillUnseeing(const ProductsShape& shape, const Tensor& out, const Tensor& lse) {
+  const std::int64_t count = shape.FirstSeeing();
+  if (count == 0) return;
+  const auto fill = [&](const Tensor& x, double value) {
+    Dims part = x.shape();
+    part[2] = count;
+    Tensor rows = x.AsStrided(part, x.strides(), x.offset());
+    Call<op::Fill>(rows, value);
+  };
+  fill(out, 0);
+  fill(lse, kNone);
 }
 
 template <typename S>
 void Forward(const Context& context, Tensor& out, Tensor& lse, const Tensor& q, const Tensor& k,
-             const Tensor& v, const AttentionShape& shape) {
-  const std::int64_t heads = shape.batch * shape.kv_heads;
-  const Tensor keys = Matrices(k, shape.kv_heads, 0, shape.keys);
-  const Tensor values = Matrices(v, shape.kv_heads, 0, shape.keys);
-  ForEachQueryBlock(shape, [&](const QueryBlock& block) {
-    const Tensor queries = Matrices(q, shape.kv_heads, block.first, block.count);
-    const Tensor sums =
-        Tensor::Empty({heads, block.rows, shape.head_size}, DataType::kFloat32, context.device);
-    const Tensor factors =
-        Tensor::Empty({heads, block.rows, 1}, DataType::kFloat32, context.device);
-    ForEachChunk(shape, block, [&](const ScoresChunk& chunk) {
-      const Tensor scores = ScoresOf(chunk, DataType::kFloat32, context.device);
-      const Tensor weights = ScoresOf(chunk, q.dtype(), context.device);
-      Multiply(scores, RowsOf(queries, chunk, 0, block.rows),
-               Transposed(RowsOf(keys, chunk, block.first_key, block.keys)));
-      Launch(context, ScoresGeometry(chunk), WeightsKernel<S>,
-             WeightsArguments<S>{weights.data<S>(),
-                                 RowsOf(factors, chunk, 0, block.rows).template data<float>(),
-                                 HeadRows<float>(lse), scores.data<float>(), chunk, shape});
-      Multiply(RowsOf(sums, chunk, 0, block.rows), weights,
-               RowsOf(values, chunk, block.first_key, block.keys));
-    });
-    const bool vector = HaveAlignedRows(kVector, {&out});
-    Launch(context, Linear(sums.numel(), kVector), OutKernel<S>, HeadRows<S>(out),
-           sums.data<float>(), factors.data<float>(), ScoresChunk{0, heads, block}, shape, vector);
-  });
+             const Tensor& v, const AttentionShape& attention) {
+  const ProductsShape shape = ProductsShapeOf(attention);
+  const auto blocks = BlocksOfQueries(shape);
+  const HeadLines lines = LinesFor(shape, blocks.back().scores(), {&out, &q, &k, &v});
+  const auto queries = HeadMatrices::Read(q, shape, lines);
+  const auto keys = HeadMatrices::Read(k, shape, lines);
+  const auto values = HeadMatrices::Read(v, shape, lines);
+  const auto outs = HeadMatrices::Write(out, shape, lines);
+  const Tensor memory = MakeScores(lines, blocks, DataType::kFloat32, context.device);
+  for (std::int64_t line = 0; line < lines.lines; ++line) {
+    for (const ScoresBlock& block : blocks) {
+      const std::int64_t first_row = block.first_query * shape.group;
+      for (const HeadChunk& heads : ChunksOf(lines, line, block)) {
+        Multiply(ScoresOf(memory, heads, block, DataType::kFloat32),
+                 queries.Of(heads, first_row, block.rows),
+                 Transposed(keys.Of(heads, block.first_key, block.keys)));
+        PutWeightsOf<S>(context, {memory.data<float>(), HeadRows<float>(lse),
+                                  ScoresChunk(attention, heads, block), attention});
+        Multiply(outs.Of(heads, first_row, block.rows), ScoresOf(memory, heads, block, q.dtype()),
+                 values.Of(heads, block.first_key, block.keys));
+      }
+    }
+  }
+  outs.PutBack();
+  FillUnseeing(shape, out, lse);
 }
 
 void AttentionByProducts(const Context& context, Tensor& out, Tensor& lse, const Tensor& q,

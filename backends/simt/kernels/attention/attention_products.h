@@ -1,21 +1,19 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "backends/simt/dialect.h"
 #include "backends/simt/kernels/attention/attention_heads.h"
+#include "backends/simt/kernels/attention/attention_products_plan.h"
 #include "infini_train/core/dims.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/dispatch.h"
 
 /// Attention in half types by products of the op Gemm, for chips whose matrix units only their
-/// library reaches. Scores are made block by block of queries and chunk by chunk of heads, so few
-/// that the chip's caches hold them; weights are rounded to the half type, sums are float32.
-///
-/// Heads are those of keys and values, counted through the batch: N of them, each with `group`
-/// query heads. A block has the queries [first, first + count) of all heads, as rows of matrices
-/// [N, group * count, D].
+/// library reaches. Scores are made block by block and chunk by chunk of heads
+/// (attention_products_plan.h), so few that the chip's caches hold most of them. They are float32;
+/// weights are rounded to the half type, and take the place of the scores in memory
+/// (attention_products_memory.h).
 namespace infini_train::simt {
 
 /// Whether products are the better way.
@@ -26,87 +24,68 @@ inline bool TakesAttentionByProducts(const Tensor& q, const Tensor& k,
          k.size(2) >= kLeast && q.numel() > 0;
 }
 
-/// A block of queries and the keys that any of them sees.
-struct QueryBlock {
-  static constexpr std::int64_t kQueries = 256;
+inline ProductsShape ProductsShapeOf(const AttentionShape& shape) {
+  return {shape.batch, shape.kv_heads, shape.group, shape.queries,
+          shape.keys,  shape.window,   shape.causal};
+}
 
-  QueryBlock(const AttentionShape& shape, std::int64_t first)
-      : first(first), count(std::min(kQueries, shape.queries - first)), rows(shape.group * count) {
-    const std::int64_t shift = shape.causal ? shape.keys - shape.queries + 1 : shape.keys;
-    const auto end_for = [&](std::int64_t query) {
-      return std::min(shape.keys, shape.causal ? query + shift : shift);
-    };
-    // At least one, so that no matrix is empty; lanes look again at what each query sees.
-    const std::int64_t end = std::max<std::int64_t>(end_for(first + count - 1), 1);
-    const std::int64_t begin = shape.window > 0 ? end_for(first) - shape.window : 0;
-    first_key = std::clamp<std::int64_t>(begin, 0, end - 1);
-    keys = end - first_key;
-    pitch = (keys + kAlignment - 1) / kAlignment * kAlignment;
+/// Some heads and the block that is worked on, for kernels. Rows and columns are those of a head's
+/// scores.
+struct ScoresChunk {
+  ScoresChunk(const AttentionShape& shape, const HeadChunk& heads, const ScoresBlock& block)
+      : heads(heads),
+        block(block),
+        last(static_cast<int>(shape.keys - block.first_key)),
+        diagonal(shape.causal ? last + 1 + static_cast<int>(block.first_query - shape.queries)
+                              : last),
+        window(shape.window > 0 ? static_cast<int>(shape.window) : 1 << 30) {}
+
+  struct Head {
+    std::int64_t b, kv_head;
+  };
+  SIMT_DEVICE Head HeadAt(const AttentionShape& shape, int i) const {
+    const int head = static_cast<int>(heads.first) + i * static_cast<int>(heads.step);
+    const int kv_heads = static_cast<int>(shape.kv_heads);
+    return {head / kv_heads, head % kv_heads};
   }
 
-  /// Libraries are fast where rows begin at 16 bytes; half as much for vectors of scores.
-  static constexpr std::int64_t kAlignment = 8;
-
-  std::int64_t first, count;
-  std::int64_t rows;  ///< of a head
-  std::int64_t first_key, keys;
-  std::int64_t pitch;  ///< of rows of scores
-};
-
-/// Heads [first, first + count) in a block of queries: what is worked on at once.
-struct ScoresChunk {
-  std::int64_t first, count;
-  QueryBlock block;
-
-  /// Where a row of the chunk's matrices belongs. Rows fit an int, whose divisions are quick.
   struct Query {
     std::int64_t b, h, t;
+    int number;  ///< in the block
   };
-  SIMT_DEVICE Query At(const AttentionShape& shape, int row) const {
-    const int head = static_cast<int>(first) + row / static_cast<int>(block.rows);
-    const int r = row % static_cast<int>(block.rows);
-    const int kv_heads = static_cast<int>(shape.kv_heads);
-    const int count = static_cast<int>(block.count);
-    return {head / kv_heads, head % kv_heads * shape.group + r / count, block.first + r % count};
+  SIMT_DEVICE Query QueryAt(const AttentionShape& shape, const Head& head, int row) const {
+    const int group = static_cast<int>(shape.group);
+    const int number = group == 1 ? row : row / group;
+    return {head.b, head.kv_head * group + (row - number * group), block.first_query + number,
+            number};
   }
+
+  HeadChunk heads;
+  ScoresBlock block;
+  int last;      ///< behind the last key
+  int diagonal;  ///< behind the last key that the first query sees, if there are as many
+  int window;
 };
 
-/// The columns of a row of scores whose keys its query sees.
+/// The columns of a row whose keys its query sees: of those that the block has, begin to end.
 struct VisibleColumns {
-  SIMT_DEVICE VisibleColumns(const AttentionShape& shape, const QueryBlock& block, std::int64_t t) {
-    const HeadRange keys = shape.VisibleKeys(t);
-    begin = static_cast<int>(keys.begin - block.first_key);
-    end = static_cast<int>(keys.end - block.first_key);
-  }
+  SIMT_DEVICE VisibleColumns(const ScoresChunk& chunk, const ScoresChunk::Query& query)
+      : end(Min(chunk.last, chunk.diagonal + query.number)), begin(end - chunk.window) {}
   SIMT_DEVICE bool Has(int x) const { return x >= begin && x < end; }
+  /// Whether it has all, or any, of `count` columns.
+  SIMT_DEVICE bool HasAll(int x, int count) const { return x >= begin && x + count <= end; }
+  SIMT_DEVICE bool HasAny(int x, int count) const { return x + count > begin && x < end; }
 
-  int begin, end;
+  int end, begin;
 };
 
-/// Calls `body(block)` for all blocks of queries.
-template <typename Body>
-void ForEachQueryBlock(const AttentionShape& shape, const Body& body) {
-  for (std::int64_t first = 0; first < shape.queries; first += QueryBlock::kQueries)
-    body(QueryBlock(shape, first));
-}
-
-/// Calls `body(chunk)` for all chunks of heads of a block.
-template <typename Body>
-void ForEachChunk(const AttentionShape& shape, const QueryBlock& block, const Body& body) {
-  constexpr std::int64_t kScores = std::int64_t{8} << 20;
-  const std::int64_t heads = shape.batch * shape.kv_heads;
-  const std::int64_t most = std::max<std::int64_t>(1, kScores / (block.rows * block.pitch));
-  for (std::int64_t first = 0; first < heads; first += most)
-    body(ScoresChunk{first, std::min(most, heads - first), block});
-}
-
-/// A view of rows [first, first + rows) of some matrices of contiguous ones [N, R, C].
-inline Tensor RowsOf(const Tensor& matrices, const ScoresChunk& chunk, std::int64_t first,
-                     std::int64_t rows) {
-  const std::int64_t columns = matrices.size(2);
-  const std::int64_t size = matrices.size(1) * columns;
-  return matrices.AsStrided({chunk.count, rows, columns}, {size, columns, 1},
-                            matrices.offset() + chunk.first * size + first * columns);
+/// The factors that dropout gives the weights of a query from column x on.
+template <int kCount>
+SIMT_DEVICE inline void DropoutFactors(const AttentionShape& shape, const ScoresChunk& chunk,
+                                       const ScoresChunk::Query& query, int x,
+                                       float (&factors)[kCount]) {
+  const std::int64_t row = (query.b * shape.heads + query.h) * shape.queries + query.t;
+  shape.dropout.Factors(row * shape.keys + chunk.block.first_key + x, factors);
 }
 
 inline Tensor Transposed(const Tensor& matrices) {
@@ -115,61 +94,9 @@ inline Tensor Transposed(const Tensor& matrices) {
                             {strides[0], strides[2], strides[1]}, matrices.offset());
 }
 
-/// New matrices [n, R, keys] of a chunk, whose rows are apart by the block's pitch.
-inline Tensor ScoresOf(const ScoresChunk& chunk, DataType dtype, Device device) {
-  const QueryBlock& block = chunk.block;
-  const Tensor all = Tensor::Empty({chunk.count, block.rows, block.pitch}, dtype, device);
-  return all.AsStrided({chunk.count, block.rows, block.keys}, all.strides(), all.offset());
-}
-
-/// Positions [first, first + count) of x [B, H, T, D] as [B, KV, H / KV, count, D].
-inline Tensor PositionsOf(const Tensor& x, std::int64_t kv_heads, std::int64_t first,
-                          std::int64_t count) {
-  const Dims& strides = x.strides();
-  const std::int64_t group = x.size(1) / kv_heads;
-  return x.AsStrided({x.size(0), kv_heads, group, count, x.size(3)},
-                     {strides[0], strides[1] * group, strides[1], strides[2], strides[3]},
-                     x.offset() + first * strides[2]);
-}
-
-/// Those positions as contiguous matrices [N, group * count, D].
-inline Tensor Matrices(const Tensor& x, std::int64_t kv_heads, std::int64_t first,
-                       std::int64_t count) {
-  const Tensor positions = PositionsOf(x, kv_heads, first, count);
-  Tensor result = Tensor::Empty(positions.shape(), x.dtype(), x.device());
-  Call<op::Copy>(result, positions);
-  const Dims shape = {x.size(0) * kv_heads, x.size(1) / kv_heads * count, x.size(3)};
-  return result.AsStrided(shape, ContiguousStrides(shape), result.offset());
-}
-
-/// Writes matrices [N, group * count, D] to those positions.
-inline void PutMatrices(const Tensor& x, std::int64_t kv_heads, std::int64_t first,
-                        std::int64_t count, const Tensor& matrices) {
-  Tensor positions = PositionsOf(x, kv_heads, first, count);
-  const Dims& shape = positions.shape();
-  Call<op::Copy>(positions, matrices.AsStrided(shape, ContiguousStrides(shape), matrices.offset()));
-}
-
 /// out = a @ b, plus the former out where accumulate.
 inline void Multiply(Tensor out, const Tensor& a, const Tensor& b, bool accumulate = false) {
   Call<op::Gemm>(out, a, b, Tensor(), accumulate);
-}
-
-/// A group of lanes for each row of a chunk's matrices, and a vector for each lane in a step.
-inline constexpr int kScoresGroup = 32;
-inline constexpr int kScoresVector = kMaxVectorWidth<float>;
-inline constexpr int kScoresStep = kScoresGroup * kScoresVector;
-
-/// The factors that dropout gives the weights of a query from column x on.
-SIMT_DEVICE inline void DropoutFactors(const AttentionShape& shape, const QueryBlock& block,
-                                       const ScoresChunk::Query& query, int x,
-                                       float (&factors)[kScoresVector]) {
-  const std::int64_t row = (query.b * shape.heads + query.h) * shape.queries + query.t;
-  shape.dropout.Factors(row * shape.keys + block.first_key + x, factors);
-}
-
-inline Geometry ScoresGeometry(const ScoresChunk& chunk) {
-  return Linear(chunk.count * chunk.block.rows * kScoresGroup);
 }
 
 }  // namespace infini_train::simt

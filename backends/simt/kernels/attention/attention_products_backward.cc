@@ -1,79 +1,145 @@
 #include "backends/simt/kernels/attention/attention_products_backward.h"
 
+#include <algorithm>
 #include <numbers>
+#include <type_traits>
 
-#include "backends/simt/group.h"
 #include "backends/simt/kernels/attention/attention.h"
 #include "backends/simt/kernels/attention/attention_backward.h"
 #include "backends/simt/kernels/attention/attention_products.h"
+#include "backends/simt/kernels/attention/attention_products_memory.h"
 
 namespace infini_train::simt {
 namespace {
 
+/// Columns of a lane, whose block has `pitch / kVector` lanes for a row and as many rows as fit.
+constexpr int kVector = kMaxVectorWidth<BFloat16>;
+constexpr int kBlock = 256;
+/// Rows that a lane reads before it writes the first, and the times it does so.
+constexpr int kAtOnce = 2;
+constexpr int kTimes = 4;
+
+/// Gradients of weights: rounded like the gradients of scores that come from them, unless the type
+/// has so few exponents that a larger number in between would be infinite.
+template <typename S>
+using GradWeight = std::conditional_t<std::is_same_v<S, BFloat16>, S, float>;
+
 template <typename S>
 struct Arguments {
-  S* weights;      ///< out: after dropout
-  S* grad_scores;  ///< out
-  const float* scores;
-  const float* grad_weights;  ///< of the weights after dropout
+  float* scores;                ///< the weights after dropout take the place of each row
+  GradWeight<S>* grad_weights;  ///< of those; the gradients of scores take the place of each row
   HeadRows<const float> lse, delta;
   ScoresChunk chunk;
   AttentionShape shape;
 };
 
-constexpr int kVector = kScoresVector;
+/// kVector neighbours, as they are in memory.
+template <typename T>
+struct Columns {
+  static constexpr int kWidth = kMaxVectorWidth<T> < kVector ? kMaxVectorWidth<T> : kVector;
 
-// What a lane holds of a row.
-struct Scores {
-  Vec<float, kVector> scores, grad_weights;
+  SIMT_DEVICE static Columns Of(const T* from) {
+    Columns columns;
+    SIMT_UNROLL
+    for (int i = 0; i < kVector / kWidth; ++i)
+      columns.parts[i] = Load<kWidth>(from + i * kWidth);
+    return columns;
+  }
+  SIMT_DEVICE float At(int i) const { return ToCompute(parts[i / kWidth][i % kWidth]); }
+
+  Vec<T, kWidth> parts[kVector / kWidth] = {};
 };
 
-template <typename S>
+/// What a lane holds of a row.
+template <typename G>
+struct Held {
+  Columns<float> scores;
+  Columns<G> grad_weights;
+  float lse = 0, delta = 0;
+};
+
+// The weights and gradients in columns from x on, some of which the query sees.
+template <typename S, bool kDropout>
+SIMT_DEVICE inline void ToGradients(const Arguments<S>& args, const ScoresChunk::Query& query,
+                                    const VisibleColumns& visible, int x,
+                                    const Held<GradWeight<S>>& held, Vec<S, kVector>& weights,
+                                    Vec<S, kVector>& grads) {
+  const auto scale = static_cast<float>(args.shape.scale);
+  const float power_scale = scale * std::numbers::log2e_v<float>;
+  const float lse = held.lse * std::numbers::log2e_v<float>;
+  float factors[kVector];
+  if constexpr (kDropout) DropoutFactors(args.shape, args.chunk, query, x, factors);
+  const bool all = visible.HasAll(x, kVector);
+  SIMT_UNROLL
+  for (int i = 0; i < kVector; ++i) {
+    float weight = FastExp2(held.scores.At(i) * power_scale - lse);
+    float grad = held.grad_weights.At(i);
+    if constexpr (kDropout) grad *= factors[i];
+    grad = (grad - held.delta) * scale;
+    if (!all && !visible.Has(x + i)) weight = grad = 0;
+    grads[i] = FromCompute<S>(weight * grad);
+    if constexpr (kDropout) weight *= factors[i];
+    weights[i] = FromCompute<S>(weight);
+  }
+}
+
+template <typename S, bool kDropout>
 SIMT_KERNEL void GradScoresKernel(Arguments<S> args) {
-  constexpr int kAtOnce = 4;
   const AttentionShape& shape = args.shape;
-  const QueryBlock& block = args.chunk.block;
-  const int pitch = static_cast<int>(block.pitch);
-  const auto scale = static_cast<float>(shape.scale);
-  const auto scale_log2 = static_cast<float>(shape.scale * std::numbers::log2e);
-  const int rows = static_cast<int>(args.chunk.count * block.rows);
-  for (auto row = static_cast<int>(GlobalThreadIndex() / kScoresGroup); row < rows;
-       row += static_cast<int>(GlobalThreadCount() / kScoresGroup)) {
-    const ScoresChunk::Query query = args.chunk.At(shape, row);
-    const VisibleColumns visible(shape, block, query.t);
-    const float lse = Load(args.lse.At(query.b, query.h, query.t)) * std::numbers::log2e_v<float>;
-    const float delta = Load(args.delta.At(query.b, query.h, query.t));
-    const std::int64_t begin = row * block.pitch;
-    for (int first = GroupLane<kScoresGroup>() * kVector; first < pitch;
-         first += kAtOnce * kScoresStep) {
-      Scores held[kAtOnce] = {};
-      SIMT_UNROLL
-      for (int p = 0; p < kAtOnce; ++p) {
-        const int x = first + p * kScoresStep;
-        if (x >= visible.end) continue;
-        held[p].scores = Load<kVector>(args.scores + begin + x);
-        held[p].grad_weights = Load<kVector>(args.grad_weights + begin + x);
-      }
-      SIMT_UNROLL
-      for (int p = 0; p < kAtOnce; ++p) {
-        const int x = first + p * kScoresStep;
-        if (x >= pitch) continue;
-        float kept[kVector] = {1, 1, 1, 1};
-        if (shape.dropout.enabled()) DropoutFactors(shape, block, query, x, kept);
-        Vec<S, kVector> weights;
-        Vec<S, kVector> grads;
-        SIMT_UNROLL
-        for (int i = 0; i < kVector; ++i) {
-          const bool seen = visible.Has(x + i);
-          const float weight = seen ? FastExp2(held[p].scores[i] * scale_log2 - lse) : 0.0f;
-          const float grad = seen ? held[p].grad_weights[i] * kept[i] - delta : 0.0f;
-          weights[i] = FromCompute<S>(weight * kept[i]);
-          grads[i] = FromCompute<S>(weight * grad * scale);
-        }
-        Store(args.weights + begin + x, weights);
-        Store(args.grad_scores + begin + x, grads);
-      }
+  const ScoresBlock& block = args.chunk.block;
+  const int lanes = static_cast<int>(block.pitch) / kVector;
+  const int rows_at_once = BlockSize() / lanes;
+  const int x = ThreadIndex() % lanes * kVector;
+  const int lane_row = ThreadIndex() / lanes;
+  // Lanes that are left over have no rows.
+  const std::int64_t rows = lane_row < rows_at_once ? block.rows : 0;
+  const auto chunk_head = static_cast<int>(BlockIndexY());
+  const ScoresChunk::Head head = args.chunk.HeadAt(shape, chunk_head);
+  const std::int64_t matrix = chunk_head * block.rows * block.pitch;
+  const int step = rows_at_once * kAtOnce;
+  for (std::int64_t first = BlockIndex() * step; first < block.rows; first += GridSize() * step) {
+    Held<GradWeight<S>> held[kAtOnce];
+    SIMT_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int64_t row = first + i * rows_at_once + lane_row;
+      if (row >= rows) continue;
+      const ScoresChunk::Query query = args.chunk.QueryAt(shape, head, static_cast<int>(row));
+      if (!VisibleColumns(args.chunk, query).HasAny(x, kVector)) continue;
+      const std::int64_t at = matrix + row * block.pitch + x;
+      held[i].scores = Columns<float>::Of(args.scores + at);
+      held[i].grad_weights = Columns<GradWeight<S>>::Of(args.grad_weights + at);
+      held[i].lse = Load(args.lse.At(query.b, query.h, query.t));
+      held[i].delta = Load(args.delta.At(query.b, query.h, query.t));
     }
+    // Rows are written behind what all lanes have read of them.
+    SyncBlock();
+    SIMT_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int64_t row = first + i * rows_at_once + lane_row;
+      if (row >= rows) continue;
+      const ScoresChunk::Query query = args.chunk.QueryAt(shape, head, static_cast<int>(row));
+      const VisibleColumns visible(args.chunk, query);
+      Vec<S, kVector> weights = {}, grads = {};
+      if (visible.HasAny(x, kVector))
+        ToGradients<S, kDropout>(args, query, visible, x, held[i], weights, grads);
+      const std::int64_t at = matrix + row * block.pitch;
+      Store(reinterpret_cast<S*>(args.scores + at) + x, weights);
+      Store(reinterpret_cast<S*>(args.grad_weights + at) + x, grads);
+    }
+  }
+}
+
+template <typename S>
+void PutGradScoresOf(const Context& context, const Arguments<S>& args) {
+  const ScoresBlock& block = args.chunk.block;
+  const std::int64_t rows_of_a_block = kBlock / (block.pitch / kVector) * kAtOnce * kTimes;
+  const std::int64_t blocks = (block.rows + rows_of_a_block - 1) / rows_of_a_block;
+  const Geometry geometry{
+      .grid_x = std::min(blocks, kMaxGridX), .grid_y = args.chunk.heads.count, .block = kBlock};
+  if (args.shape.dropout.threshold > 0) {
+    Launch(context, geometry, GradScoresKernel<S, true>, args);
+  } else {
+    Launch(context, geometry, GradScoresKernel<S, false>, args);
   }
 }
 
@@ -81,47 +147,65 @@ template <typename S>
 void Backward(const Context& context, Tensor& grad_q, Tensor& grad_k, Tensor& grad_v,
               const AttentionGradients<S>& args, const Tensor& grad_out, const Tensor& q,
               const Tensor& k, const Tensor& v) {
-  const AttentionShape& shape = args.shape;
-  const std::int64_t heads = shape.batch * shape.kv_heads;
+  const AttentionShape& attention = args.shape;
+  const ProductsShape shape = ProductsShapeOf(attention);
   const DataType dtype = q.dtype();
-  const Tensor keys = Matrices(k, shape.kv_heads, 0, shape.keys);
-  const Tensor values = Matrices(v, shape.kv_heads, 0, shape.keys);
-  const auto zeros = [&] {
-    Tensor sums =
-        Tensor::Empty({heads, shape.keys, shape.head_size}, DataType::kFloat32, context.device);
-    Call<op::Fill>(sums, 0);
-    return sums;
-  };
-  const Tensor key_sums = zeros();
-  const Tensor value_sums = zeros();
-  ForEachQueryBlock(shape, [&](const QueryBlock& block) {
-    const Tensor queries = Matrices(q, shape.kv_heads, block.first, block.count);
-    const Tensor grad_outs = Matrices(grad_out, shape.kv_heads, block.first, block.count);
-    const Tensor grad_queries = Tensor::Empty(queries.shape(), dtype, context.device);
-    ForEachChunk(shape, block, [&](const ScoresChunk& chunk) {
-      const Tensor scores = ScoresOf(chunk, DataType::kFloat32, context.device);
-      const Tensor grad_weights = ScoresOf(chunk, DataType::kFloat32, context.device);
-      const Tensor weights = ScoresOf(chunk, dtype, context.device);
-      const Tensor grad_scores = ScoresOf(chunk, dtype, context.device);
-      const Tensor chunk_queries = RowsOf(queries, chunk, 0, block.rows);
-      const Tensor chunk_grads = RowsOf(grad_outs, chunk, 0, block.rows);
-      const Tensor chunk_keys = RowsOf(keys, chunk, block.first_key, block.keys);
-      Multiply(scores, chunk_queries, Transposed(chunk_keys));
-      Multiply(grad_weights, chunk_grads,
-               Transposed(RowsOf(values, chunk, block.first_key, block.keys)));
-      Launch(context, ScoresGeometry(chunk), GradScoresKernel<S>,
-             Arguments<S>{weights.data<S>(), grad_scores.data<S>(), scores.data<float>(),
-                          grad_weights.data<float>(), args.lse, args.delta, chunk, shape});
-      Multiply(RowsOf(value_sums, chunk, block.first_key, block.keys), Transposed(weights),
-               chunk_grads, true);
-      Multiply(RowsOf(key_sums, chunk, block.first_key, block.keys), Transposed(grad_scores),
-               chunk_queries, true);
-      Multiply(RowsOf(grad_queries, chunk, 0, block.rows), grad_scores, chunk_keys);
-    });
-    PutMatrices(grad_q, shape.kv_heads, block.first, block.count, grad_queries);
-  });
-  PutMatrices(grad_k, shape.kv_heads, 0, shape.keys, key_sums);
-  PutMatrices(grad_v, shape.kv_heads, 0, shape.keys, value_sums);
+  const auto blocks = BlocksOfKeys(shape);
+  const HeadLines lines =
+      LinesFor(shape, blocks.front().scores(), {&grad_q, &grad_k, &grad_v, &grad_out, &q, &k, &v});
+  const auto queries = HeadMatrices::Read(q, shape, lines);
+  const auto keys = HeadMatrices::Read(k, shape, lines);
+  const auto values = HeadMatrices::Read(v, shape, lines);
+  const auto grad_outs = HeadMatrices::Read(grad_out, shape, lines);
+  const auto grad_keys = HeadMatrices::Write(grad_k, shape, lines);
+  const auto grad_values = HeadMatrices::Write(grad_v, shape, lines);
+  const Tensor memory = MakeScores(lines, blocks, DataType::kFloat32, context.device);
+  const Tensor grad_memory = MakeScores(lines, blocks, DataTypeOf<GradWeight<S>>(), context.device);
+  // Each block of keys adds to the gradients of its queries, in float32.
+  const bool first_has_all = blocks.front().queries == shape.queries;
+  Tensor sums = Tensor::Empty({lines.length, shape.queries * shape.group, attention.head_size},
+                              DataType::kFloat32, context.device);
+  for (std::int64_t line = 0; line < lines.lines; ++line) {
+    if (!first_has_all) Call<op::Fill>(sums, 0);
+    for (const ScoresBlock& block : blocks) {
+      if (block.rows == 0) {
+        const HeadChunk all{line * lines.line_step, lines.step, lines.length, 0};
+        for (const HeadMatrices* grads : {&grad_keys, &grad_values}) {
+          Tensor unseen = grads->Of(all, block.first_key, block.keys);
+          Call<op::Fill>(unseen, 0);
+        }
+        continue;
+      }
+      const bool accumulate = !first_has_all || block.first_key > 0;
+      const std::int64_t first_row = block.first_query * shape.group;
+      for (const HeadChunk& heads : ChunksOf(lines, line, block)) {
+        const Tensor block_queries = queries.Of(heads, first_row, block.rows);
+        const Tensor block_grads = grad_outs.Of(heads, first_row, block.rows);
+        const Tensor block_keys = keys.Of(heads, block.first_key, block.keys);
+        const Tensor block_values = values.Of(heads, block.first_key, block.keys);
+        Multiply(ScoresOf(memory, heads, block, memory.dtype()), block_queries,
+                 Transposed(block_keys));
+        Multiply(ScoresOf(grad_memory, heads, block, grad_memory.dtype()), block_grads,
+                 Transposed(block_values));
+        PutGradScoresOf<S>(
+            context, {memory.data<float>(), grad_memory.data<GradWeight<S>>(), args.lse, args.delta,
+                      ScoresChunk(attention, heads, block), attention});
+        const Tensor weights = ScoresOf(memory, heads, block, dtype);
+        const Tensor grad_scores = ScoresOf(grad_memory, heads, block, dtype);
+        Multiply(grad_values.Of(heads, block.first_key, block.keys), Transposed(weights),
+                 block_grads);
+        Multiply(grad_keys.Of(heads, block.first_key, block.keys), Transposed(grad_scores),
+                 block_queries);
+        Multiply(sums.AsStrided({heads.count, block.rows, sums.size(2)}, sums.strides(),
+                                heads.offset * sums.strides()[0] + first_row * sums.size(2)),
+                 grad_scores, block_keys, accumulate);
+      }
+    }
+    Tensor grads = PositionsOf(grad_q, shape, lines, line);
+    Call<op::Copy>(grads, sums.AsStrided(grads.shape(), ContiguousStrides(grads.shape()), 0));
+  }
+  grad_keys.PutBack();
+  grad_values.PutBack();
 }
 
 }  // namespace
