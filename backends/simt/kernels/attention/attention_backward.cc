@@ -2,6 +2,7 @@
 
 #include "backends/simt/group.h"
 #include "backends/simt/kernels/attention/attention.h"
+#include "backends/simt/strided.h"
 
 namespace infini_train::simt {
 namespace {
@@ -9,24 +10,31 @@ namespace {
 constexpr int kBlock = 256;
 constexpr int kGroup = 16;
 
+/// Rows of grad_out and out, and what delta has of each.
+template <typename S>
+struct DeltaRows {
+  StridedIndex<3> rows;
+  ComputeType<S>* delta;
+  const S* grad_out;
+  const S* out;
+  std::int64_t size;
+  bool vector;
+};
+
 // delta of a query by the lanes of a group.
 template <typename S>
-SIMT_KERNEL void DeltaKernel(AttentionGradients<S> args, HeadRows<ComputeType<S>> delta) {
+SIMT_KERNEL void DeltaKernel(DeltaRows<S> args) {
   using C = ComputeType<S>;
-  const AttentionShape& shape = args.shape;
   constexpr int kVector = kMaxVectorWidth<C>;
-  const std::int64_t count = shape.batch * shape.heads * shape.queries;
-  for (std::int64_t row = GlobalThreadIndex() / kGroup; row < count;
+  for (std::int64_t row = GlobalThreadIndex() / kGroup; row < args.rows.numel;
        row += GlobalThreadCount() / kGroup) {
-    const std::int64_t t = row % shape.queries;
-    const std::int64_t h = row / shape.queries % shape.heads;
-    const std::int64_t b = row / shape.queries / shape.heads;
-    const S* grad_out = args.grad_out.At(b, h, t);
-    const S* out = args.out.At(b, h, t);
+    std::int64_t offsets[3];
+    args.rows.Locate(row, offsets);
+    const S* grad_out = args.grad_out + offsets[1];
+    const S* out = args.out + offsets[2];
     C sum = 0;
     if (args.vector) {
-      for (std::int64_t x = GroupLane<kGroup>() * kVector; x < shape.head_size;
-           x += kGroup * kVector) {
+      for (std::int64_t x = GroupLane<kGroup>() * kVector; x < args.size; x += kGroup * kVector) {
         const Vec<S, kVector> grads = Load<kVector>(grad_out + x);
         const Vec<S, kVector> outs = Load<kVector>(out + x);
         SIMT_UNROLL
@@ -34,12 +42,17 @@ SIMT_KERNEL void DeltaKernel(AttentionGradients<S> args, HeadRows<ComputeType<S>
           sum += ToCompute(grads[v]) * ToCompute(outs[v]);
       }
     } else {
-      for (std::int64_t x = GroupLane<kGroup>(); x < shape.head_size; x += kGroup)
+      for (std::int64_t x = GroupLane<kGroup>(); x < args.size; x += kGroup)
         sum += ToCompute(Load(grad_out + x)) * ToCompute(Load(out + x));
     }
     sum = ReduceGroup<kGroup>(sum, SumOp());
-    if (GroupLane<kGroup>() == 0) Store(delta.At(b, h, t), sum);
+    if (GroupLane<kGroup>() == 0) Store(args.delta + offsets[0], sum);
   }
+}
+
+/// Strides of all dimensions but the last.
+Dims RowStrides(const Tensor& x) {
+  return Without(x.strides(), x.rank() - 1);
 }
 
 }  // namespace
@@ -67,8 +80,11 @@ AttentionGradients<S> PrepareAttentionGradients(const Context& context, Tensor& 
       shape,
       HaveAlignedRows(kMaxVectorWidth<C>,
                       {&grad_q, &grad_k, &grad_v, &grad_out, &out, &q, &k, &v})};
-  Launch(context, Linear(delta.numel() * kGroup, 1, kBlock), DeltaKernel<S>, args,
-         HeadRows<C>(delta));
+  const Dims of_grad_out = RowStrides(grad_out), of_out = RowStrides(out);
+  const MergedDims rows(delta.shape(), {&delta.strides(), &of_grad_out, &of_out});
+  Launch(context, Linear(delta.numel() * kGroup, 1, kBlock), DeltaKernel<S>,
+         DeltaRows<S>{StridedIndex<3>(rows), delta.data<C>(), grad_out.data<S>(), out.data<S>(),
+                      shape.head_size, args.vector});
   return args;
 }
 
