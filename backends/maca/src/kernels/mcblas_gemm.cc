@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "backends/simt/kernels/elementwise/elementwise.h"
 #include "backends/simt/kernels/gemm/gemm_layout.h"
 #include "backends/simt/kernels/gemm/grouped_gemm.h"
 #include "infini_train/core/device/device_guard.h"
@@ -108,6 +109,48 @@ void Multiply(const Context& context, const GemmLayout& layout, bool accumulate)
         "mcblasGemmStridedBatchedEx");
 }
 
+/// `bias` [N] for each row of out [.., M, N].
+Tensor SpreadBias(const Tensor& bias, const Tensor& out) {
+  Dims strides = Dims::Filled(out.rank(), 0);
+  strides.back() = bias.strides()[0];
+  return bias.AsStrided(out.shape(), strides, bias.offset());
+}
+
+/// Whether the library adds to what is in out, of a half type, before it rounds a product. It is
+/// known to where rows are vectors of 16 bytes and the product is large.
+bool AddsBeforeRounding(const GemmLayout& layout, const Tensor& out) {
+  constexpr std::int64_t kLarge = std::int64_t{1} << 20, kVector = 16;
+  bool aligned = true;
+  for (const GemmMatrix* matrix : {&layout.first, &layout.second, &layout.out}) {
+    const auto size = static_cast<std::int64_t>(SizeOf(matrix->dtype));
+    aligned = aligned && matrix->leading * size % kVector == 0 &&
+              matrix->batch_stride * size % kVector == 0 &&
+              reinterpret_cast<std::uintptr_t>(matrix->data) % kVector == 0;
+  }
+  return aligned && out.numel() >= kLarge;
+}
+
+struct SumOfTerms {
+  template <typename... C>
+  SIMT_DEVICE float operator()(C... terms) const {
+    return (terms + ...);
+  }
+};
+
+/// out = product, in float32, plus bias or the former out or both.
+template <typename T>
+void AddToProduct(const Context& context, Tensor& out, const Tensor& product, const Tensor& bias,
+                  bool accumulate) {
+  const SumOfTerms sum;
+  if (!bias.defined()) {
+    LaunchElementwise<T, float, T>(context, sum, out, product, out);
+  } else if (!accumulate) {
+    LaunchElementwise<T, float, T>(context, sum, out, product, SpreadBias(bias, out));
+  } else {
+    LaunchElementwise<T, float, T, T>(context, sum, out, product, SpreadBias(bias, out), out);
+  }
+}
+
 void Gemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
           bool accumulate) {
   if (out.numel() == 0) return;
@@ -116,18 +159,27 @@ void Gemm(const Context& context, Tensor& out, const Tensor& a, const Tensor& b,
     return;
   }
   const std::optional<GemmLayout> layout = DescribeGemmLayout(out, a, b);
-  // A bias is what the product is added to, so that there is no other such.
-  if (!layout || !Fits(*layout) || (bias.defined() && accumulate)) {
+  if (!layout || !Fits(*layout)) {
     PortableGemm(context, out, a, b, bias, accumulate);
     return;
   }
-  if (bias.defined()) {
-    Dims strides = out.strides();
-    for (int d = 0; d < strides.size(); ++d)
-      strides[d] = d + 1 == strides.size() ? bias.strides()[0] : 0;
-    Call<op::Copy>(out, bias.AsStrided(out.shape(), strides, bias.offset()));
+  const bool adds = bias.defined() || accumulate;
+  const bool adds_both = bias.defined() && accumulate;
+  if (adds && SizeOf(out.dtype()) == 2 && (adds_both || !AddsBeforeRounding(*layout, out))) {
+    Tensor product = Tensor::Empty(out.shape(), DataType::kFloat32, context.device);
+    Gemm(context, product, a, b, Tensor(), false);
+    DispatchTypes(Types<Float16, BFloat16>{}, "Gemm", out.dtype(), [&](auto tag) {
+      AddToProduct<typename decltype(tag)::type>(context, out, product, bias, accumulate);
+    });
+    return;
   }
-  Multiply(context, *layout, accumulate || bias.defined());
+  if (adds_both) {
+    // A bias is what the product is added to, so that there is no other such.
+    PortableGemm(context, out, a, b, bias, accumulate);
+    return;
+  }
+  if (bias.defined()) Call<op::Copy>(out, SpreadBias(bias, out));
+  Multiply(context, *layout, adds);
 }
 
 void GemmGelu(const Context&, Tensor& out, Tensor& pre, const Tensor& a, const Tensor& b,

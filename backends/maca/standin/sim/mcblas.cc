@@ -112,9 +112,24 @@ void Multiply(std::int64_t m, std::int64_t n, std::int64_t k, const std::vector<
   }
 }
 
+/// Whether all rows are vectors of 16 bytes.
+bool AreVectors(const Product& p) {
+  const auto fits = [](const void* data, macaDataType_t type, std::int64_t leading,
+                       std::int64_t stride) {
+    return (reinterpret_cast<std::uintptr_t>(data) |
+            static_cast<std::uintptr_t>((leading | stride) * SizeOf(type))) %
+               16 ==
+           0;
+  };
+  return fits(p.a, p.ab_type, p.lda, p.stride_a) && fits(p.b, p.ab_type, p.ldb, p.stride_b) &&
+         fits(p.c, p.c_type, p.ldc, p.stride_c);
+}
+
 template <typename T>
 rt::Error Run(const void* arguments) {
   const auto& p = *static_cast<const Product*>(arguments);
+  // Libraries have kernels that round a product before they add what was there.
+  const bool rounds_twice = SizeOf(p.c_type) == 2 && !AreVectors(p);
   for (std::int64_t batch = 0; batch < p.batch; ++batch) {
     const void* a_matrix = At(p.a, p.ab_type, batch * p.stride_a);
     const void* b_matrix = At(p.b, p.ab_type, batch * p.stride_b);
@@ -127,7 +142,14 @@ rt::Error Run(const void* arguments) {
       for (std::int64_t i = 0; i < p.m; ++i) {
         const std::int64_t at = i + j * p.ldc;
         double value = p.alpha * static_cast<double>(sums[static_cast<std::size_t>(i * p.n + j)]);
-        if (p.beta != 0) value += p.beta * Read(c, p.c_type, at);
+        if (p.beta != 0) {
+          const double former = p.beta * Read(c, p.c_type, at);
+          if (rounds_twice) {
+            Write(c, p.c_type, at, value);
+            value = Read(c, p.c_type, at);
+          }
+          value += former;
+        }
         Write(c, p.c_type, at, value);
       }
     }
