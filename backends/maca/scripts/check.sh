@@ -9,10 +9,11 @@ Usage: backends/maca/scripts/check.sh [--body sim|cuda | --sdk DIR] [--cmake OPT
 
 Builds over a stand-in SDK (--body, by default sim) or over the SDK in DIR, in build/maca_<body>. Parts, the
 first two if none is named; those behind the first need what it made, now or earlier:
-  build        the stand-in, infini-train and the tests labelled maca, JOBS at a time
+  build        the stand-in, infini-train and the tests labelled maca, JOBS at a time; build:TARGET,... for
+               other targets (build:infini-train,test_tensor_maca)
   tests        the tests labelled maca, TEST_JOBS at a time (by default one for each processor, and 4 on a
-               GPU, where launches that block wait for those of the others); options behind -- go to ctest
-               (-R REGEX runs those whose names match)
+               GPU, where launches that block wait for those of the others); options behind -- go to ctest;
+               tests:REGEX for those whose names match (tests:'autograd|mutations|parallel')
   conformance  every op against float64 on the CPU
   training     20 steps of GPT-2 124M in float32, with and without sums in float64, and in bfloat16, whose
                losses must be those of PROGRAM
@@ -21,7 +22,8 @@ first two if none is named; those behind the first need what it made, now or ear
   profile      the time of each op in such a step, and in PROGRAM's
   embedding    a project that has all of it as a part of itself is built and run: as much work as `build`
 PROGRAM is infini-train of another provider, AGAINST_DEVICE (cuda) the device that it trains on. DIR is a folder
-for logs and results (<build>/check). An NVIDIA GPU and no network: see scripts/gpu_check.sh.
+for logs and results (<build>/check). What each part found is repeated at the end. An NVIDIA GPU and no
+network: see scripts/gpu_check.sh.
 END
 }
 fail() {
@@ -32,6 +34,7 @@ fail() {
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 all_parts=(build tests conformance training speed profile embedding)
 body=sim sdk="" against="" output="" options=() parts=() ctest_options=()
+build_targets="infini-train tests_maca" test_names=""
 while (($#)); do
   case "$1" in
     -h | --help) usage && exit ;;
@@ -41,6 +44,8 @@ while (($#)); do
     --against) against=${2:?--against needs a program} && shift ;;
     --output) output=${2:?--output needs a folder} && shift ;;
     --) shift && ctest_options=("$@") && break ;;
+    build:?*) build_targets=${1#build:} && build_targets=${build_targets//,/ } && parts+=(build) ;;
+    tests:?*) test_names=${1#tests:} && parts+=(tests) ;;
     *)
       [[ " ${all_parts[*]} " == *" $1 "* ]] || { usage >&2 && fail "unknown option or part '$1'"; }
       parts+=("$1")
@@ -58,6 +63,12 @@ if [[ -z $sdk ]]; then
   standin=1 sdk=$PWD/build/maca_standin_$body
 fi
 mkdir -p "$output"
+found=$output/found.txt
+
+# say TEXT: a result, which the end repeats.
+say() {
+  printf '%s\n' "$1" | tee -a "$found"
+}
 
 # configure OPTION...: calls CMake with the SDK and with the options of the command line.
 configure() {
@@ -74,22 +85,30 @@ configure() {
 run_build() {
   [[ -z $standin ]] || backends/maca/standin/build.sh --body "$body" --output "$sdk"
   configure --preset maca -B "$build"
-  cmake --build "$build" ${JOBS:+--parallel "$JOBS"} --target infini-train tests_maca
+  # shellcheck disable=SC2086  # Several targets.
+  cmake --build "$build" ${JOBS:+--parallel "$JOBS"} --target $build_targets
 }
 
 run_tests() {
-  local jobs
+  local jobs status=0 log=$output/tests.log
   jobs=$(nproc)
   [[ $body == sim ]] || jobs=4
   OMP_WAIT_POLICY=passive ctest --test-dir "$build" --output-on-failure --no-tests=error \
-    --parallel "${TEST_JOBS:-$jobs}" --label-regex '^maca$' "${ctest_options[@]}"
+    --parallel "${TEST_JOBS:-$jobs}" --label-regex '^maca$' ${test_names:+--tests-regex "$test_names"} \
+    "${ctest_options[@]}" | tee "$log" || status=1
+  say "$(grep -E 'tests passed' "$log" || echo 'no result')"
+  sed -n '/^The following tests FAILED/,/^Errors while/{/^[[:space:]]*[0-9]/p;}' "$log" | while read -r name; do
+    say "$name"
+  done
+  return "$status"
 }
 
 run_conformance() {
   local status=0
   "$infini_train" conformance --device maca --nobenchmark --output_dir "$output/conformance" \
     >"$output/conformance.log" 2>&1 || status=1
-  tail -n 12 "$output/conformance.log"
+  ((status == 0)) || tail -n 20 "$output/conformance.log"
+  say "$(grep -E '[0-9]+ native' "$output/conformance.log" || echo 'no result')"
   return "$status"
 }
 
@@ -108,8 +127,11 @@ train() {
 
 # same A B TOLERANCE: whether the losses of two runs are the same.
 same() {
-  printf '%-24s' "$1:"
-  python3 scripts/compare_metrics.py same "$output/$1.jsonl" "$output/$2.jsonl" --relative "$3" --steps 20
+  local status=0 text
+  text=$(python3 scripts/compare_metrics.py same "$output/$1.jsonl" "$output/$2.jsonl" --relative "$3" --steps 20 2>&1) ||
+    status=1
+  say "$(printf '%-24s %s' "$1:" "$text")"
+  return "$status"
 }
 
 needs_program() {
@@ -138,7 +160,7 @@ step_options() {
 }
 
 run_speed() {
-  local status=0 entry shape round options files
+  local status=0 entry shape round options files text
   needs_program speed
   for entry in ${SPEED_CASES:-64x1024:0.6}; do
     shape=${entry%%:*}
@@ -149,9 +171,9 @@ run_speed() {
       train "ours_${shape}_$round" "$infini_train" maca "${options[@]}" --nomaca_multithread_workarounds || return
       files+=("$output/ours_${shape}_$round.jsonl" "$output/theirs_${shape}_$round.jsonl")
     done
-    printf '%-10s' "$shape:"
     [[ $entry != *:* ]] || files+=(--at_least "${entry#*:}")
-    python3 scripts/compare_metrics.py speed "${files[@]}" --after $((steps / 3)) || status=1
+    text=$(python3 scripts/compare_metrics.py speed "${files[@]}" --after $((steps / 3)) 2>&1) || status=1
+    say "$shape: ${text//$'\n'/; }"
   done
   return "$status"
 }
@@ -174,19 +196,27 @@ run_embedding() {
   "$build/embedding/program"
 }
 
-failed=()
+failed=() summary=()
 for part in "${parts[@]}"; do
   ((${#parts[@]} == 1)) || printf '\n== %s\n' "$part"
   start=$SECONDS
+  : >"$found"
   # In a shell of its own, which the first failure ends.
   set +e
   (set -e && "run_$part")
   status=$?
   set -e
-  ((status == 0)) || failed+=("$part")
-  echo "$part: $((SECONDS - start)) s"
+  verdict=passed
+  ((status == 0)) || { verdict=FAILED && failed+=("$part"); }
+  summary+=("$(printf '%s: %s, %d s' "$part" "$verdict" $((SECONDS - start)))")
+  echo "${summary[-1]}"
+  while read -r line; do
+    summary+=("  $line")
+  done <"$found"
   [[ $part != build || $status == 0 ]] || break
 done
+printf '\n== summary\n'
+printf '%s\n' "${summary[@]}"
 if ((${#failed[@]})); then
   echo "Failed: ${failed[*]}. Logs: $output" >&2
   exit 1
