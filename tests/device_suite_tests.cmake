@@ -12,9 +12,13 @@ foreach(source IN LISTS sources)
     set(name "${prefix}.${suite}")
     add_test("${name}" "${program}" "--gtest_filter=${kind}/${suite}.*")
     set_tests_properties("${name}" PROPERTIES LABELS "${labels}" ENVIRONMENT "${environment}")
-    if(suite MATCHES "^Runtime(Allocator|MappedMemory)Test$")
-      # Compare with the driver's figures of the whole device, which other tests change.
+    if(suite MATCHES "^Runtime(Allocator|Graphs|MappedMemory|Memory)Test$")
+      # Compare with the driver's figures of the whole device, which other tests change, or ask for more
+      # memory than it has, all of which a pool may take before it gives up.
       set_tests_properties("${name}" PROPERTIES RUN_SERIAL TRUE)
+    endif()
+    if(lock)
+      set_tests_properties("${name}" PROPERTIES RESOURCE_LOCK "${lock}")
     endif()
     if(skips)
       set_tests_properties("${name}" PROPERTIES SKIP_REGULAR_EXPRESSION "${skips}")
