@@ -84,7 +84,7 @@ TEST_P(AttentionTest, HalfTypesInBlocks) {
     Check({1, 2, 1, 290, 70, 9, dtype, Causal(0.3, 0, 0.25)});
     Check({1, 1, 1, 270, 67, 16, dtype, Full(0.3, 20)});
     Check({1, 1, 1, 65, 400, 8, dtype, Full(0.3, 20)});
-    Check({2, 1, 1, 66, 1400, 4, dtype, Causal(0.3)});
+    Check({1, 1, 1, 66, 1400, 4, dtype, Causal(0.3)});
     Check({1, 2, 2, 64, 1100, 3, dtype, Causal(0.3, 1050, 0.25)});
   }
 }
