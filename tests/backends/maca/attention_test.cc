@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "infini_train/core/device/graph.h"
 #include "tests/ops/attention_fixture.h"
 
 namespace infini_train {
@@ -22,6 +23,18 @@ TEST_P(MacaAttentionTest, ManyHeadsOfASample) {
 
 TEST_P(MacaAttentionTest, HeadsThatShareKeysAreCopied) {
   Check({36, 4, 2, 256, 256, 2, kType, Causal(0.3), true});
+}
+
+// Several lines of heads are worked on at once.
+TEST_P(MacaAttentionTest, SameBitsAgainAndInAGraph) {
+  const test::AttentionCase c{64, 2, 2, 256, 256, 2, kType, Causal(0.3), true};
+  const Inputs inputs(c);
+  const Result called = Run(c, inputs);
+  ExpectSameBits(Run(c, inputs), called);
+  Result replayed = Prepare(c, inputs.q, inputs.k, inputs.v, inputs.grad_out);
+  DeviceGraph graph(device(), [&] { Enqueue(c, replayed); });
+  graph.Launch();
+  ExpectSameBits(replayed, called);
 }
 
 INSTANTIATE_TEST_SUITE_P(Maca, MacaAttentionTest,

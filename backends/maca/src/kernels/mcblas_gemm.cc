@@ -4,12 +4,14 @@
 
 #include <mcblas/mcblas.h>
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
 #include <unordered_map>
 
+#include "backends/simt/branches.h"
 #include "backends/simt/kernels/elementwise/elementwise.h"
 #include "backends/simt/kernels/gemm/gemm_layout.h"
 #include "backends/simt/kernels/gemm/grouped_gemm.h"
@@ -29,17 +31,21 @@ void Check(mcblasStatus_t status, const char* call) {
     throw Error(std::string("Gemm: ") + call + ": " + mcblasGetStatusString(status));
 }
 
-/// The calling thread's handle for the current device. Handles live as long as the process: the
-/// runtime may be gone before a thread's objects are.
+/// The calling thread's handle for a device and the branch that it works in: kernels of one handle
+/// may use the same memory. Handles live as long as the process: the runtime may be gone before a
+/// thread's objects are. They are made together, before any work is captured.
 mcblasHandle_t HandleOf(Device device) {
-  thread_local std::unordered_map<int, mcblasHandle_t> handles;
-  mcblasHandle_t& handle = handles[device.index()];
-  if (handle == nullptr) {
+  using Handles = std::array<mcblasHandle_t, kMaxBranches>;
+  thread_local std::unordered_map<int, Handles> all;
+  Handles& handles = all[device.index()];
+  if (handles.back() == nullptr) {
     const DeviceGuard current(device);  // starts the runtime, which comes first
-    Check(mcblasCreate(&handle), "mcblasCreate");
-    Check(mcblasSetPointerMode(handle, MCBLAS_POINTER_MODE_HOST), "mcblasSetPointerMode");
+    for (mcblasHandle_t& handle : handles) {
+      Check(mcblasCreate(&handle), "mcblasCreate");
+      Check(mcblasSetPointerMode(handle, MCBLAS_POINTER_MODE_HOST), "mcblasSetPointerMode");
+    }
   }
-  return handle;
+  return handles[CurrentBranch()];
 }
 
 /// The one place that decides on float64 sums for float32 and lower types.

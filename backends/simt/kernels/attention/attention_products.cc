@@ -186,21 +186,28 @@ void Forward(const Context& context, Tensor& out, Tensor& lse, const Tensor& q, 
   const auto keys = HeadMatrices::Read(k, shape, lines);
   const auto values = HeadMatrices::Read(v, shape, lines);
   const auto outs = HeadMatrices::Write(out, shape, lines);
-  const Tensor memory = MakeScores(lines, blocks, DataType::kFloat32, context.device);
+  const int branch_count = BranchesFor(lines);
+  const auto memory = MakeScores(lines, blocks, branch_count, DataType::kFloat32, context.device);
+  Branches branches(context, branch_count);
   for (std::int64_t line = 0; line < lines.lines; ++line) {
-    for (const ScoresBlock& block : blocks) {
-      const std::int64_t first_row = block.first_query * shape.group;
-      for (const HeadChunk& heads : ChunksOf(lines, line, block)) {
-        Multiply(ScoresOf(memory, heads, block, DataType::kFloat32),
-                 queries.Of(heads, first_row, block.rows),
-                 Transposed(keys.Of(heads, block.first_key, block.keys)));
-        PutWeightsOf<S>(context, {memory.data<float>(), HeadRows<float>(lse),
-                                  ScoresChunk(attention, heads, block), attention});
-        Multiply(outs.Of(heads, first_row, block.rows), ScoresOf(memory, heads, block, q.dtype()),
-                 values.Of(heads, block.first_key, block.keys));
+    const auto branch = static_cast<int>(line % branch_count);
+    const Tensor& scores = memory[branch];
+    branches.Run(branch, [&](const Context& context) {
+      for (const ScoresBlock& block : blocks) {
+        const std::int64_t first_row = block.first_query * shape.group;
+        for (const HeadChunk& heads : ChunksOf(lines, line, block, LimitsOf(branch_count))) {
+          Multiply(ScoresOf(scores, heads, block, scores.dtype()),
+                   queries.Of(heads, first_row, block.rows),
+                   Transposed(keys.Of(heads, block.first_key, block.keys)));
+          PutWeightsOf<S>(context, {scores.data<float>(), HeadRows<float>(lse),
+                                    ScoresChunk(attention, heads, block), attention});
+          Multiply(outs.Of(heads, first_row, block.rows), ScoresOf(scores, heads, block, q.dtype()),
+                   values.Of(heads, block.first_key, block.keys));
+        }
       }
-    }
+    });
   }
+  branches.Join();
   outs.PutBack();
   FillUnseeing(shape, out, lse);
 }

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "backends/simt/branches.h"
 #include "backends/simt/dialect.h"
 #include "backends/simt/kernels/attention/attention_heads.h"
 #include "backends/simt/kernels/attention/attention_products_plan.h"
@@ -27,6 +29,11 @@ inline bool TakesAttentionByProducts(const Tensor& q, const Tensor& k,
 inline ProductsShape ProductsShapeOf(const AttentionShape& shape) {
   return {shape.batch, shape.kv_heads, shape.group, shape.queries,
           shape.keys,  shape.window,   shape.causal};
+}
+
+/// How many lines are worked on at once.
+inline int BranchesFor(const HeadLines& lines) {
+  return static_cast<int>(std::min<std::int64_t>(lines.lines, kMaxBranches));
 }
 
 /// Some heads and the block that is worked on, for kernels. Rows and columns are those of a head's

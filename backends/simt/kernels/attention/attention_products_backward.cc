@@ -8,6 +8,7 @@
 #include "backends/simt/kernels/attention/attention_backward.h"
 #include "backends/simt/kernels/attention/attention_products.h"
 #include "backends/simt/kernels/attention/attention_products_memory.h"
+#include "backends/simt/strided.h"
 
 namespace infini_train::simt {
 namespace {
@@ -159,51 +160,67 @@ void Backward(const Context& context, Tensor& grad_q, Tensor& grad_k, Tensor& gr
   const auto grad_outs = HeadMatrices::Read(grad_out, shape, lines);
   const auto grad_keys = HeadMatrices::Write(grad_k, shape, lines);
   const auto grad_values = HeadMatrices::Write(grad_v, shape, lines);
-  const Tensor memory = MakeScores(lines, blocks, DataType::kFloat32, context.device);
-  const Tensor grad_memory = MakeScores(lines, blocks, DataTypeOf<GradWeight<S>>(), context.device);
+  const int branch_count = BranchesFor(lines);
+  const auto score_memory =
+      MakeScores(lines, blocks, branch_count, DataType::kFloat32, context.device);
+  const auto grad_memory =
+      MakeScores(lines, blocks, branch_count, DataTypeOf<GradWeight<S>>(), context.device);
   // Each block of keys adds to the gradients of its queries, in float32.
+  const Tensor all_sums =
+      Tensor::Empty({branch_count, lines.length, shape.queries * shape.group, attention.head_size},
+                    DataType::kFloat32, context.device);
   const bool first_has_all = blocks.front().queries == shape.queries;
-  Tensor sums = Tensor::Empty({lines.length, shape.queries * shape.group, attention.head_size},
-                              DataType::kFloat32, context.device);
-  for (std::int64_t line = 0; line < lines.lines; ++line) {
+
+  const auto of_line = [&](const Context& context, std::int64_t line, int branch) {
+    const Tensor &memory = score_memory[branch], &grads = grad_memory[branch];
+    Tensor sums = all_sums.AsStrided(Without(all_sums.shape(), 0), Without(all_sums.strides(), 0),
+                                     branch * all_sums.strides()[0]);
     if (!first_has_all) Call<op::Fill>(sums, 0);
     for (const ScoresBlock& block : blocks) {
       if (block.rows == 0) {
         const HeadChunk all{line * lines.line_step, lines.step, lines.length, 0};
-        for (const HeadMatrices* grads : {&grad_keys, &grad_values}) {
-          Tensor unseen = grads->Of(all, block.first_key, block.keys);
-          Call<op::Fill>(unseen, 0);
+        for (const HeadMatrices* unseen : {&grad_keys, &grad_values}) {
+          Tensor matrices = unseen->Of(all, block.first_key, block.keys);
+          Call<op::Fill>(matrices, 0);
         }
         continue;
       }
       const bool accumulate = !first_has_all || block.first_key > 0;
       const std::int64_t first_row = block.first_query * shape.group;
-      for (const HeadChunk& heads : ChunksOf(lines, line, block)) {
+      for (const HeadChunk& heads : ChunksOf(lines, line, block, LimitsOf(branch_count))) {
         const Tensor block_queries = queries.Of(heads, first_row, block.rows);
         const Tensor block_grads = grad_outs.Of(heads, first_row, block.rows);
         const Tensor block_keys = keys.Of(heads, block.first_key, block.keys);
         const Tensor block_values = values.Of(heads, block.first_key, block.keys);
         Multiply(ScoresOf(memory, heads, block, memory.dtype()), block_queries,
                  Transposed(block_keys));
-        Multiply(ScoresOf(grad_memory, heads, block, grad_memory.dtype()), block_grads,
+        Multiply(ScoresOf(grads, heads, block, grads.dtype()), block_grads,
                  Transposed(block_values));
-        PutGradScoresOf<S>(
-            context, {memory.data<float>(), grad_memory.data<GradWeight<S>>(), args.lse, args.delta,
-                      ScoresChunk(attention, heads, block), attention});
+        PutGradScoresOf<S>(context, {memory.data<float>(), grads.data<GradWeight<S>>(), args.lse,
+                                     args.delta, ScoresChunk(attention, heads, block), attention});
         const Tensor weights = ScoresOf(memory, heads, block, dtype);
-        const Tensor grad_scores = ScoresOf(grad_memory, heads, block, dtype);
+        const Tensor grad_scores = ScoresOf(grads, heads, block, dtype);
         Multiply(grad_values.Of(heads, block.first_key, block.keys), Transposed(weights),
                  block_grads);
         Multiply(grad_keys.Of(heads, block.first_key, block.keys), Transposed(grad_scores),
                  block_queries);
-        Multiply(sums.AsStrided({heads.count, block.rows, sums.size(2)}, sums.strides(),
-                                heads.offset * sums.strides()[0] + first_row * sums.size(2)),
-                 grad_scores, block_keys, accumulate);
+        const Tensor block_sums = sums.AsStrided(
+            {heads.count, block.rows, sums.size(2)}, sums.strides(),
+            sums.offset() + heads.offset * sums.strides()[0] + first_row * sums.size(2));
+        Multiply(block_sums, grad_scores, block_keys, accumulate);
       }
     }
-    Tensor grads = PositionsOf(grad_q, shape, lines, line);
-    Call<op::Copy>(grads, sums.AsStrided(grads.shape(), ContiguousStrides(grads.shape()), 0));
+    Tensor line_grads = PositionsOf(grad_q, shape, lines, line);
+    const Dims& positions = line_grads.shape();
+    Call<op::Copy>(line_grads,
+                   sums.AsStrided(positions, ContiguousStrides(positions), sums.offset()));
+  };
+  Branches branches(context, branch_count);
+  for (std::int64_t line = 0; line < lines.lines; ++line) {
+    const auto branch = static_cast<int>(line % branch_count);
+    branches.Run(branch, [&](const Context& context) { of_line(context, line, branch); });
   }
+  branches.Join();
   grad_keys.PutBack();
   grad_values.PutBack();
 }

@@ -91,14 +91,17 @@ void HeadMatrices::PutBack() const {
   Call<op::Copy>(out, memory_);
 }
 
-Tensor MakeScores(const HeadLines& lines, const std::vector<ScoresBlock>& blocks, DataType dtype,
-                  Device device) {
+std::vector<Tensor> MakeScores(const HeadLines& lines, const std::vector<ScoresBlock>& blocks,
+                               int count, DataType dtype, Device device) {
   std::int64_t most = 0;
   for (const ScoresBlock& block : blocks) {
-    for (const HeadChunk& heads : ChunksOf(lines, 0, block))
+    for (const HeadChunk& heads : ChunksOf(lines, 0, block, LimitsOf(count)))
       most = std::max(most, heads.count * block.scores());
   }
-  return Tensor::Empty({most}, dtype, device);
+  std::vector<Tensor> memory;
+  for (int i = 0; i < count; ++i)
+    memory.push_back(Tensor::Empty({most}, dtype, device));
+  return memory;
 }
 
 Tensor ScoresOf(const Tensor& memory, const HeadChunk& heads, const ScoresBlock& block,

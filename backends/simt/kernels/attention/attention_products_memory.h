@@ -43,9 +43,9 @@ class HeadMatrices {
   std::int64_t row_stride_;
 };
 
-/// Memory for the scores of any chunk of the blocks, as elements of `dtype`.
-Tensor MakeScores(const HeadLines& lines, const std::vector<ScoresBlock>& blocks, DataType dtype,
-                  Device device);
+/// Memory for the scores of any chunk of the blocks, as elements of `dtype`; `count` times.
+std::vector<Tensor> MakeScores(const HeadLines& lines, const std::vector<ScoresBlock>& blocks,
+                               int count, DataType dtype, Device device);
 
 /// Matrices [n, rows, keys] of a chunk in that memory, of any smaller type. Rows begin where those
 /// of the memory's own type do.

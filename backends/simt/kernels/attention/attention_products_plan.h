@@ -14,7 +14,7 @@ namespace infini_train::simt {
 /// How much is worked on at once.
 struct ProductsLimits {
   std::int64_t positions = 256;                 ///< queries, or keys, of a block
-  std::int64_t scores = std::int64_t{8} << 20;  ///< of a chunk of heads, unless one has more
+  std::int64_t scores = std::int64_t{8} << 20;  ///< of chunks of heads, unless one has more
   std::int64_t heads = 65535;                   ///< of a chunk: products of a call
 };
 
@@ -119,6 +119,13 @@ struct HeadLines {
 
   bool is_one() const { return lines == 1; }
 };
+
+/// Limits of chunks, so many of which are worked on at once.
+inline ProductsLimits LimitsOf(int chunks) {
+  ProductsLimits limits;
+  limits.scores /= chunks;
+  return limits;
+}
 
 /// Heads `first` + `step` i for i from 0 to `count`, the `offset`-th and following of a line.
 struct HeadChunk {
