@@ -21,6 +21,7 @@
 #include "infini_train/ops/gemm_composition.h"
 #include "infini_train/ops/kernel_library.h"
 #include "infini_train/ops/matmul_precision.h"
+#include "kernels/gelu_gradient.h"
 #include "runtime/policy.h"
 
 namespace infini_train::simt {
@@ -193,9 +194,10 @@ void GemmGelu(const Context&, Tensor& out, Tensor& pre, const Tensor& a, const T
   ComposeGemmGelu(out, pre, a, b, bias);
 }
 
-void GemmGeluBackward(const Context&, Tensor& out, Tensor& column_sums, const Tensor& a,
+void GemmGeluBackward(const Context& context, Tensor& out, Tensor& column_sums, const Tensor& a,
                       const Tensor& b, const Tensor& pre) {
-  ComposeGemmGeluBackward(out, column_sums, a, b, pre);
+  Gemm(context, out, a, b, Tensor(), false);
+  MultiplyByGeluSlope(context, out, pre, column_sums);
 }
 
 void GemmRowSums(const Context&, Tensor& out, Tensor& row_sums, const Tensor& a, const Tensor& b,
