@@ -7,7 +7,7 @@ find_package(DNNL REQUIRED)
 # The emulator's time is not the kernels': compiling them fully optimised costs twice as much as it gains.
 set(MACA_STANDIN_DEVICE_FLAGS -O1 CACHE STRING "Flags that mxcc gives its compiler for -x maca besides")
 
-set(emulator block_runner fault fiber grid options race_detector shared_memory)
+set(emulator block_runner early fault fiber grid options race_detector shared_memory)
 list(TRANSFORM emulator REPLACE "(.+)" "${repository}/backends/simt/emulator/\\1.cc")
 target_sources(mcruntime PRIVATE sim/device.cc sim/launch.cc ${emulator}
   "${repository}/infini_train/core/error.cc")
