@@ -10,7 +10,7 @@ set(MACA_STANDIN_DEVICE_FLAGS -O1 CACHE STRING "Flags that mxcc gives its compil
 set(emulator block_runner early fault fiber grid options race_detector shared_memory)
 list(TRANSFORM emulator REPLACE "(.+)" "${repository}/backends/simt/emulator/\\1.cc")
 target_sources(mcruntime PRIVATE sim/device.cc sim/launch.cc ${emulator}
-  "${repository}/infini_train/core/error.cc")
+  "${repository}/infini_train/core/device/environment.cc" "${repository}/infini_train/core/error.cc")
 target_link_libraries(mcruntime PRIVATE Boost::context fmt::fmt)
 
 maca_standin_library(mcblas mcblas.cc sim/mcblas.cc)
