@@ -10,6 +10,9 @@ all of them; the order turns round from one round to the next. The table has med
 a ratio is ours over the better of PyTorch's and, in brackets, the least and the largest of a round.
 Cases that differ for our program alone share PyTorch's results. Exit status 1 if a ratio is below
 its case's or `--min_ratio`, or a ratio of peak memory above its case's; 2 if a contender fails.
+
+With `--weights DIR` all start from the same weights, those of `train_step`, kept in DIR/MODEL; exit
+status 1 too if losses of the first steps are then farther apart than rounding explains.
 """
 
 import argparse
@@ -34,6 +37,10 @@ DEFAULT_CASES = {
 }
 # What a case's type means to each side: fp8 is our option for products, beside bfloat16 in PyTorch.
 TORCH_DTYPES = {"float32": "float32", "bfloat16": "bfloat16", "fp8": "bfloat16"}
+# Largest relative difference of losses from equal weights, in the first steps: what rounding does to
+# training without warm-up grows from step to step.
+LOSS_TOLERANCES = {"float32": 1e-4, "bfloat16": 1e-2, "fp8": 3e-2}
+COMPARED_STEPS = 6
 OUR_FLAGS = {
     "float32": ["--dtype", "float32"],
     "bfloat16": ["--dtype", "bfloat16"],
@@ -104,10 +111,26 @@ def run(command: tuple[str, ...], arguments: argparse.Namespace) -> dict | None:
     return None
 
 
+def weights_folder(arguments: argparse.Namespace, case: Case) -> Path:
+    return arguments.weights / Path(case.model or arguments.model).name
+
+
+def make_weights(arguments: argparse.Namespace, case: Case) -> None:
+    """Before any contender runs: `train_step` makes the folder where there is none."""
+    model = case.model or arguments.model
+    smallest = ("--model", model, "--batch_size", "1", "--sequence_length", "1", "--steps", "1")
+    folder = weights_folder(arguments, case)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        run((str(arguments.train_step), *smallest, "--device", arguments.device, "--weights", str(folder)), arguments)
+
+
 def contenders(arguments: argparse.Namespace, case: Case) -> dict[str, tuple[str, ...]]:
     common = ["--model", case.model or arguments.model, "--device", arguments.device]
     common += ["--batch_size", str(case.batch_size), "--sequence_length", str(case.sequence_length)]
     common += ["--threads", str(arguments.threads), "--steps", str(arguments.steps)]
+    if arguments.weights:
+        common += ["--weights", str(weights_folder(arguments, case))]
     torch = [arguments.python, str(TORCH_STEP), *common, "--dtype", TORCH_DTYPES[case.dtype]]
     commands = {name: (*torch, "--mode", mode) for mode, name in MODES.items() if name in case.anchors}
     if arguments.train_step:
@@ -119,6 +142,9 @@ def contenders(arguments: argparse.Namespace, case: Case) -> dict[str, tuple[str
 def measure(arguments: argparse.Namespace) -> dict[Case, Results]:
     """Results of all rounds, of those contenders that had one in each."""
     measured: dict[Case, Results] = {case: {} for case in arguments.cases}
+    if arguments.weights:
+        for case in arguments.cases:
+            make_weights(arguments, case)
     for number in range(arguments.rounds):
         known: dict[tuple[str, ...], dict | None] = {}
         for case, results in measured.items():
@@ -282,6 +308,26 @@ def below_target(arguments: argparse.Namespace, measured: dict[Case, Results]) -
     return below
 
 
+def different_losses(measured: dict[Case, Results]) -> list[str]:
+    """Cases whose programs, from equal weights, have other losses in the first steps."""
+    different = []
+    for case, results in measured.items():
+        ours = results.get(OURS, [])
+        for name in case.anchors:
+            pairs = [
+                pair
+                for mine, theirs in zip(ours, results.get(name, []), strict=False)
+                for pair in zip(mine["losses"][:COMPARED_STEPS], theirs["losses"][:COMPARED_STEPS], strict=True)
+            ]
+            if not pairs:
+                continue
+            apart = max(abs(mine - theirs) / theirs if math.isfinite(mine) else math.inf for mine, theirs in pairs)
+            print(f"{case}: losses of {len(pairs)} steps are at most {apart:.1e} apart from those of {name}")
+            if not apart <= LOSS_TOLERANCES[case.dtype]:
+                different.append(f"{case}, {name}: {apart:.1e} apart, expected {LOSS_TOLERANCES[case.dtype]:g}")
+    return different
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("train_step", type=Path, nargs="?", help="our program; without, PyTorch only")
@@ -303,12 +349,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there")
     parser.add_argument("--min_ratio", type=float, help="of cases without a ratio of their own")
+    parser.add_argument("--weights", type=Path, metavar="DIR", help="start all from weights kept there; see above")
     arguments = parser.parse_args()
     for flag in ("threads", "steps", "rounds"):
         if getattr(arguments, flag) < 1:
             parser.error(f"--{flag}: at least 1 is needed")
-    if arguments.min_ratio and not arguments.train_step:
-        parser.error("--min_ratio needs train_step")
+    if (arguments.min_ratio or arguments.weights) and not arguments.train_step:
+        parser.error("--min_ratio and --weights need train_step")
     if arguments.train_step and not arguments.train_step.is_file():
         parser.error(f"{arguments.train_step}: no such program")
     if not arguments.cases:
@@ -328,6 +375,9 @@ def main() -> int:
         arguments.json.write_text(results_json(measured, arguments.device))
     if any(set(results) != set(contenders(arguments, case)) for case, results in measured.items()):
         return 2
+    if arguments.weights and (different := different_losses(measured)):
+        print(f"losses differ: {'; '.join(different)}", file=sys.stderr)
+        return 1
     if below := below_target(arguments, measured):
         print(f"below the target: {'; '.join(below)}", file=sys.stderr)
         return 1

@@ -32,7 +32,7 @@ class Gpt2Config:
         if sequence_length > self.n_positions:
             raise SystemExit(f"--sequence_length {sequence_length}: at most {self.n_positions}")
 
-    def build(self, use_transformers: bool) -> nn.Module:
+    def build(self, use_transformers: bool, weights: Path | None = None) -> nn.Module:
         return Gpt2(self)
 
 
@@ -66,8 +66,8 @@ class LlamaConfig:
     def check(self, sequence_length: int) -> None:
         """Any length goes: angles are made for it."""
 
-    def build(self, use_transformers: bool) -> nn.Module:
-        return FromTransformers(self) if use_transformers else Llama(self)
+    def build(self, use_transformers: bool, weights: Path | None = None) -> nn.Module:
+        return FromTransformers(self, weights) if use_transformers else Llama(self)
 
 
 def _qwen3(hidden: int, intermediate: int, layers: int, heads: int) -> LlamaConfig:
@@ -292,10 +292,25 @@ class Llama(nn.Module):
 
 
 class FromTransformers(nn.Module):
-    """The causal language model of the family, with PyTorch's fused attention."""
+    """The causal language model of the family, with PyTorch's fused attention; that of a folder with `weights`."""
 
-    def __init__(self, config: LlamaConfig):
+    def __init__(self, config: LlamaConfig, weights: Path | None = None):
         super().__init__()
+        self.balances = config.num_local_experts > 0
+        self.coefficient = config.router_aux_loss_coef
+        self.model = self._load(weights) if weights else self._make(config)
+        self.model.config.output_router_logits = self.balances
+
+    @staticmethod
+    def _load(weights: Path) -> nn.Module:
+        import transformers
+
+        # Straight to another device only the package accelerate would load them.
+        with torch.device("cpu"):
+            loader = transformers.AutoModelForCausalLM
+            return loader.from_pretrained(weights, attn_implementation="sdpa", dtype=torch.float32).train()
+
+    def _make(self, config: LlamaConfig) -> nn.Module:
         import transformers
 
         family = "Mixtral" if config.num_local_experts else "Qwen3" if config.qk_norm else "Llama"
@@ -303,14 +318,13 @@ class FromTransformers(nn.Module):
         if not config.num_local_experts:
             fields = {name: value for name, value in fields.items() if "expert" not in name and "router" not in name}
         fields["rope_parameters"] = {"rope_type": "default", "rope_theta": config.rope_theta}
-        self.balances = config.num_local_experts > 0
         described = getattr(transformers, f"{family}Config")(
             **fields, max_position_embeddings=131072, rms_norm_eps=1e-5, output_router_logits=self.balances
         )
         described._attn_implementation = "sdpa"
-        self.model = getattr(transformers, f"{family}ForCausalLM")(described)
-        self.coefficient = config.router_aux_loss_coef
-        initialize(self.model, config.num_hidden_layers)
+        model = getattr(transformers, f"{family}ForCausalLM")(described)
+        initialize(model, config.num_hidden_layers)
+        return model
 
     def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
         result = self.model(input_ids=ids, use_cache=False)

@@ -66,8 +66,10 @@ def run(arguments: argparse.Namespace) -> dict:
         if arguments.implementation == "transformers":
             raise SystemExit("--implementation transformers: the package is missing")
         use_transformers = False
+    if arguments.weights and not use_transformers:
+        raise SystemExit("--weights: only Transformers' models read folders")
     with device:
-        model = config.build(use_transformers)
+        model = config.build(use_transformers, arguments.weights).to(device)
     step_loss = torch.compile(model) if arguments.mode == "compile" else model
     parameters = list(model.parameters())
     groups = [
@@ -122,6 +124,7 @@ def run(arguments: argparse.Namespace) -> dict:
         "rss_before_model_bytes": rss_before,
         "first_loss": losses[0],
         "loss": losses[-1],
+        "losses": losses,
         "python": platform.python_version(),
     }
     if device.type == "cuda":
@@ -150,6 +153,7 @@ def main() -> int:
         default="auto",
         help="of LLaMA and its kin; auto: Transformers where it is installed",
     )
+    parser.add_argument("--weights", type=Path, help="Hugging Face folder to start from, as `train_step` makes it")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
     parser.add_argument("--threads", type=positive, help="default: PyTorch's choice")
     parser.add_argument("--steps", type=positive, default=20)

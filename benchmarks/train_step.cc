@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -53,6 +54,7 @@ struct Options {
   std::string recompute = "none";
   bool deterministic = true;
   std::string profile;
+  std::string weights;
   int steps = 20;
   int threads = 0;
 };
@@ -105,6 +107,13 @@ std::vector<TokenBatch> MakeBatches(const Options& o, std::int64_t vocab_size) {
   return batches;
 }
 
+/// Takes the weights of a folder, which is made of the model's own where there is none.
+void ShareWeights(const models::Model& model, const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder)) models::SaveModel(model, folder);
+  const Device device = model.module->head_weight().device();
+  model.module->LoadStateDict(models::LoadModel(folder, {device}).module->StateDict());
+}
+
 void Run(const Options& o) {
   const Clock::time_point start = Clock::now();
   if (o.threads > 0) SetNumThreads(o.threads);
@@ -126,6 +135,7 @@ void Run(const Options& o) {
   const std::int64_t rss_before_model = StatusBytes("VmHWM");
   const models::Model model =
       models::CreateModel(config, 0, {device, ParseDataType(o.param_dtype)});
+  if (!o.weights.empty()) ShareWeights(model, o.weights);
   model.module->set_activation_checkpointing({kRecompute.at(o.recompute), 1});
   optim::AdamW optimizer(optim::DecayMatricesOnly(model.module->NamedParameters(), 0.1),
                          {0.9, 0.95, 1e-8});
@@ -136,14 +146,14 @@ void Run(const Options& o) {
   const double tokens = static_cast<double>(o.batch_size * o.sequence_length);
   std::vector<double> milliseconds;
   double seconds_to_first_step = 0.0;
-  double last_loss = 0.0;
+  std::vector<double> losses;
   std::size_t peak_device_bytes = 0;
   for (int step = 0; step < o.steps; ++step) {
     const TokenBatch& batch = batches[static_cast<std::size_t>(step % kNumBatches)];
     allocator::ResetPeakStats(device);
     Synchronize(device);
     const Clock::time_point begin = Clock::now();
-    last_loss = runner.Run({&batch, 1}, kLearningRate).loss;
+    losses.push_back(runner.Run({&batch, 1}, kLearningRate).loss);
     Synchronize(device);
     const Clock::time_point end = Clock::now();
     milliseconds.push_back(std::chrono::duration<double, std::milli>(end - begin).count());
@@ -175,7 +185,8 @@ void Run(const Options& o) {
   if (!device.is_cpu()) json["peak_device_bytes"] = peak_device_bytes;
   json["captured"] = captured;
   json["seconds_to_first_step"] = seconds_to_first_step;
-  json["loss"] = last_loss;
+  json["loss"] = losses.back();
+  json["losses"] = losses;
   fmt::print("{}\n", json.dump());
 }
 
@@ -203,6 +214,8 @@ int main(int argc, char** argv) {
       "false: kernels may give other bits each time, as with INFINI_TRAIN_DETERMINISTIC=0");
   app.add_option("--profile", options.profile,
                  "folder for the profile of three more steps, which run uncaptured");
+  app.add_option("--weights", options.weights,
+                 "Hugging Face folder to start from; it is made where there is none");
   app.add_option("--steps", options.steps)->check(CLI::PositiveNumber);
   app.add_option("--threads", options.threads, "0 for all")->check(CLI::NonNegativeNumber);
   app.add_flag("--json", json, "accepted; JSON is the only format");
