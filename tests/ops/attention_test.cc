@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/device/graph.h"
 #include "infini_train/core/tensor.h"
 #include "infini_train/ops/dispatch.h"
@@ -233,6 +234,16 @@ TEST_P(AttentionTest, SameBitsTwice) {
     check({2, 4, 2, 150, 150, 16, dtype, Causal(0.3, 0, 0.1)});
     check({2, 4, 2, 150, 150, 16, dtype, Causal(), true, 8});
   }
+}
+
+// Where gradients may be added in any order, as a library's kernel does by default.
+TEST_P(AttentionTest, AnyOrderOfSums) {
+  SetDeterministic(false);
+  for (const std::int64_t kv_heads : {1, 2, 4})
+    Check({1, 4, kv_heads, 130, 130, 64, DataType::kBFloat16, Causal(0.125), true, 8});
+  Check({2, 4, 2, 70, 150, 64, DataType::kBFloat16, Causal(0.125), false, 8});
+  Check({1, 4, 2, 130, 130, 64, DataType::kFloat16, Causal(0.125), true, 8});
+  SetDeterministic(true);
 }
 
 TEST_P(AttentionTest, ReplaysGiveTheBitsOfCalls) {
