@@ -12,7 +12,11 @@ now or earlier:
   tests        the suites of every device, as CUDA/*, on the first GPU and on the last;
                TEST_SUITES="tensor.GemmTest runtime" for some of them
   conformance  every op against float64 on the CPU
-  training     a small GPT-2 and GPT-2 124M on GPU and CPU, whose losses must agree
+  training     a small GPT-2 and GPT-2 124M on GPU and CPU, whose losses must agree, and a small LLaMA of
+               8192 positions, its gradients too, with every way to compute attention;
+               COMPARE_FLAGS for tests/training/compare_devices
+  transformers LLaMA 3.2 1B, 2 x 8192, in our program and in Transformers from equal weights: the losses
+               of the first steps must agree within 1e-2
   determinism  two runs of 30 steps in bfloat16, with dropout, whose losses must be identical
   bench        training steps beside PyTorch's, in turn; bench:NAME,... for some of the cases
                  bf16_64  GPT-2 124M, 64 x 1024 tokens, bfloat16, beside torch.compile
@@ -37,7 +41,7 @@ now or earlier:
                SANITIZER_SECONDS (240) for one eighth of a suite under one tool
   infini_rt    InfiniRT on the CPU and on NVIDIA: its suite, stress program and benchmarks
 
-Needs nvcc 12.4, a C++20 compiler, CMake 3.25, Ninja, Python 3 (with PyTorch for bench) and the
+Needs nvcc 12.4, a C++20 compiler, CMake 3.25, Ninja, Python 3 (with PyTorch for bench and transformers) and the
 packages that `scripts/install_deps.sh --list` prints. On a machine where nothing can be installed,
 bring Debian's packages unpacked (apt-get download, dpkg -x) and name the folder:
   CMAKE_PREFIX_PATH=FOLDER/usr LD_LIBRARY_PATH=FOLDER/usr/lib/x86_64-linux-gnu scripts/gpu_check.sh
@@ -45,7 +49,7 @@ bring Debian's packages unpacked (apt-get download, dpkg -x) and name the folder
 USAGE
 }
 
-all_parts=(build tests conformance training determinism bench decode profile soak devices sanitizer infini_rt)
+all_parts=(build tests conformance training transformers determinism bench decode profile soak devices sanitizer infini_rt)
 # The least ratio to PyTorch that passes, the largest ratio of peak memory, and flags of our program.
 declare -A bench_cases=(
   [bf16_64]=64x1024:bfloat16:compile:1.15
@@ -105,7 +109,7 @@ run_build() {
   logged configure cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-native}" \
     -DINFINITRAIN_BUILD_BENCHMARKS=ON || return
   logged build cmake --build --preset cuda --parallel "$jobs" \
-    --target infini-train tests_cuda benchmark_train_step benchmark_decode -- -k 0 && return
+    --target infini-train tests_cuda compare_devices benchmark_train_step benchmark_decode -- -k 0 && return
   grep -E -m 40 'error|FAILED' "$output/build.log"
   return 1
 }
@@ -160,7 +164,7 @@ compare() {
 }
 
 run_training() {
-  local device
+  local device flags
   "$infini_train" info --device cuda || return
   for device in cuda cpu; do
     train "nano_$device" gpt2-nano --device "$device" --num_iteration 20 --batch_size 8 --sequence_length 128 || return
@@ -172,7 +176,17 @@ run_training() {
   compare gpt2_bf16_cuda gpt2_cpu --relative 1e-2 --steps 20 || return
   compare gpt2_bf16_cuda gpt2_bf16_cpu --relative 1e-2 --steps 20 || return
   train nano_bfloat16 gpt2-nano --device cuda --dtype bfloat16 --num_iteration 500 --log_interval 100 \
-    --batch_size 8 --sequence_length 128 --learning_rate 1e-3
+    --batch_size 8 --sequence_length 128 --learning_rate 1e-3 || return
+  # Rows of the head times its vocabulary exceed 2^31.
+  read -ra flags <<<"${COMPARE_FLAGS:-}"
+  build/cuda/tests/training/compare_devices --device cuda --batch_size 3 --sequence_length 8192 \
+    --vocab_size 128256 "${flags[@]}" 2>&1 | tee "$output/compare_devices.log"
+}
+
+run_transformers() {
+  "$python" benchmarks/compare.py build/cuda/benchmarks/train_step --device cuda --weights "$output/weights" \
+    --cases "llama3.2-1b/2x8192:bfloat16:compile:0:inf:--deterministic false --recompute selective" \
+    --steps 6 --rounds 1 --timeout 400
 }
 
 run_determinism() {
