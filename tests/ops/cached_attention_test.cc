@@ -152,6 +152,19 @@ TEST_P(CachedAttentionTest, TypesAndHeads) {
   Check({2, 1, 12, 38, {7}, true, true}, DataType::kFloat32);
 }
 
+// Rows that blocks read ahead, several steps of them, more than they have room for, and splits.
+TEST_P(CachedAttentionTest, ReadsAhead) {
+  for (const double length : {0., 127., 128., 300., 511.})
+    Check({2, 1, 512, 16, {length}}, DataType::kBFloat16);
+  for (const double length : {5., 400., 899.}) {
+    Check({2, 1, 900, 16, {length}}, DataType::kBFloat16);
+    Check({2, 1, 900, 16, {length}, true, false, 333}, DataType::kFloat16);
+  }
+  Check({3, 1, 300, 38, {290, 11}, true, true}, DataType::kBFloat16);
+  Check({2, 1, 200, 128, {150}}, DataType::kFloat16);
+  Check({5, 1, 150, 256, {140}}, DataType::kBFloat16);
+}
+
 // About the positions that a block takes at once, and the splits.
 TEST_P(CachedAttentionTest, Lengths) {
   for (const double length : {0., 1., 62., 63., 64., 65., 127., 128., 200., 299.})

@@ -186,7 +186,10 @@ void Launch(const Context& context, const Geometry& geometry, void (*kernel)(P..
     detail::CheckLaunch(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              static_cast<int>(geometry.dynamic_shared_bytes)),
                         context.op);
-    // As many blocks to a multiprocessor as its memory holds.
+  }
+  // As many blocks to a multiprocessor as its memory holds; and a division of it, the same for all
+  // that may run side by side, which would else have to wait for another.
+  if (geometry.dynamic_shared_bytes > detail::kLittleSharedBytes || geometry.begins_early) {
     detail::CheckLaunch(
         cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
