@@ -101,6 +101,9 @@ TEST_P(NormGemvTest, Sizes) {
     Check({1, outputs, 24, true, false, true, true}, DataType::kFloat32, DataType::kFloat32);
   for (const std::int64_t inputs : {1, 8, 2047, 2048, 2056, 6000})
     Check({2, 3, inputs, true}, DataType::kBFloat16, DataType::kBFloat16);
+  // Several batches of vectors of each row, several rows of each group.
+  Check({1, 40, 4104, true, true, true, true}, DataType::kBFloat16, DataType::kFloat32);
+  Check({3, 40, 2064, false, true, true}, DataType::kFloat32, DataType::kFloat32);
   // More than a block has room for.
   Check({1, 2, 30000, true}, DataType::kBFloat16, DataType::kBFloat16);
   Check({0, 2, 8}, DataType::kFloat32, DataType::kFloat32);

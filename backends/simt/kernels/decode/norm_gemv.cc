@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
+#include "backends/simt/kernels/decode/gemv_plan.h"
 #include "backends/simt/kernels/elementwise/activations.h"
 #include "backends/simt/kernels/norm/norm_row.h"
 #include "infini_train/ops/dispatch.h"
@@ -8,14 +10,15 @@
 namespace infini_train::simt {
 namespace {
 
-constexpr int kLanes = 256;
-constexpr int kGroups = kLanes / kGroupWidth;
 /// Vectors of a weight's row that a lane reads before it uses the first: all that a lane has of a
 /// row of 2048 bfloat16 elements.
 constexpr int kBatch = 8;
+constexpr int kBatchVectors = kBatch * kGroupWidth;
 /// Rows of x that meet a weight on its only way from memory.
 constexpr int kMaxRows = 4;
 constexpr std::size_t kMaxInputBytes = 40 * 1024;
+/// More groups of lanes than any device runs at a time.
+constexpr int kManyGroups = 1 << 24;
 
 template <typename T>
 struct Arguments {
@@ -30,115 +33,238 @@ struct Arguments {
   ComputeType<T> eps;
 };
 
-/// A batch of a row's vectors: of lane l those at l, l + 32, ...
-template <typename T, int N>
-struct WeightBatch {
-  Packed<T, N> vectors[kBatch];
+/// A place in the weight: a batch of a row.
+struct WeightPlace {
+  int output;
+  int part = 0;   ///< 1: of gated products, what the gate lets through
+  int first = 0;  ///< vector of the row
+};
 
-  SIMT_DEVICE void Read(const T* row, int first, int vectors_in_row) {
+/// The way of a group of lanes through the weight: every `stride`-th output, one row after another,
+/// a batch at a time.
+template <typename T, int N, bool gated>
+class Way {
+ public:
+  SIMT_DEVICE explicit Way(const Arguments<T>& args)
+      : args_(args),
+        vectors_(static_cast<int>(args.inputs) / N),
+        outputs_(static_cast<int>(args.outputs)),
+        stride_(static_cast<int>(GlobalThreadCount() / kGroupWidth)) {}
+
+  SIMT_DEVICE WeightPlace Begin() const {
+    return {static_cast<int>(GlobalThreadIndex() / kGroupWidth)};
+  }
+
+  SIMT_DEVICE bool IsEnd(const WeightPlace& at) const { return at.output >= outputs_; }
+  SIMT_DEVICE bool EndsRow(const WeightPlace& at) const {
+    return at.first + kBatchVectors >= vectors_;
+  }
+  SIMT_DEVICE bool EndsOutput(const WeightPlace& at) const {
+    return EndsRow(at) && (!gated || at.part == 1);
+  }
+  /// Whether no batch follows.
+  SIMT_DEVICE bool IsLast(const WeightPlace& at) const {
+    return EndsOutput(at) && at.output + stride_ >= outputs_;
+  }
+
+  SIMT_DEVICE WeightPlace After(const WeightPlace& at) const {
+    if (!EndsRow(at)) return {at.output, at.part, at.first + kBatchVectors};
+    if (gated && at.part == 0) return {at.output, 1};
+    return {at.output + stride_};
+  }
+
+  /// The lane's vectors of the batch.
+  SIMT_DEVICE void Read(const WeightPlace& at, Packed<T, N> (&batch)[kBatch]) const {
+    const T* const row =
+        args_.weight + (at.output + std::int64_t{at.part} * args_.outputs) * args_.inputs;
     SIMT_UNROLL
     for (int j = 0; j < kBatch; ++j) {
-      const int v = first + j * kGroupWidth;
-      if (v < vectors_in_row) vectors[j] = Packed<T, N>::Of(row + std::int64_t{v} * N);
+      const int v = VectorOf(at, j);
+      if (v < vectors_) batch[j] = Packed<T, N>::Of(row + std::int64_t{v} * N);
     }
+  }
+
+  template <int kRows>
+  SIMT_DEVICE void AddProducts(const WeightPlace& at, const Packed<T, N> (&batch)[kBatch],
+                               const Shared<T>& input, ComputeType<T> (&sums)[kRows]) const {
+    // Without conditions, reads of the input need not wait for one another.
+    if (at.first + kBatchVectors <= vectors_) {
+      Add<true>(at, batch, input, sums);
+    } else {
+      Add<false>(at, batch, input, sums);
+    }
+  }
+
+ private:
+  SIMT_DEVICE static int VectorOf(const WeightPlace& at, int j) {
+    return at.first + GroupLane<kGroupWidth>() + j * kGroupWidth;
+  }
+
+  template <bool whole, int kRows>
+  SIMT_DEVICE void Add(const WeightPlace& at, const Packed<T, N> (&batch)[kBatch],
+                       const Shared<T>& input, ComputeType<T> (&sums)[kRows]) const {
+    using C = ComputeType<T>;
+    SIMT_UNROLL
+    for (int j = 0; j < kBatch; ++j) {
+      const int v = VectorOf(at, j);
+      if (!whole && v >= vectors_) continue;
+      C w[N];
+      batch[j].Widen(w);
+      SIMT_UNROLL
+      for (int m = 0; m < kRows; ++m) {
+        C values[N];
+        Packed<T, N>(input.template Load<N>((m * vectors_ + v) * N)).Widen(values);
+        SIMT_UNROLL
+        for (int k = 0; k < N; ++k)
+          sums[m] += w[k] * values[k];
+      }
+    }
+  }
+
+  const Arguments<T>& args_;
+  int vectors_;
+  int outputs_;
+  int stride_;
+};
+
+/// Rows of x on their way to shared memory, normalised and rounded as the op RmsNorm does. A lane
+/// holds the weights of its first vector, which are read early.
+template <typename T, int N>
+class InputRows {
+ public:
+  using C = ComputeType<T>;
+
+  SIMT_DEVICE explicit InputRows(const Arguments<T>& args)
+      : args_(args), vectors_(static_cast<int>(args.inputs) / N) {
+    if (args.normalizes && ThreadIndex() < vectors_)
+      args.norm.template Read<N>(ThreadIndex() * N, first_weights_);
+  }
+
+  SIMT_DEVICE void Stage(int m, const Shared<T>& input) const {
+    const T* const x = args_.x + m * args_.inputs;
+    const Shared<T> row = input.Sub(m * args_.inputs, args_.inputs);
+    C sum = 0;
+    for (int v = ThreadIndex(); v < vectors_; v += BlockSize()) {
+      const auto values = Packed<T, N>::Of(x + v * N);
+      row.Store(v * N, values.Unpack());
+      C numbers[N];
+      values.Widen(numbers);
+      for (int k = 0; k < N; ++k)
+        sum += numbers[k] * numbers[k];
+    }
+    if (!args_.normalizes) return;
+    sum = ReduceBlock(sum, SumOp{}, C(0));
+    const C rstd = C(1) / Sqrt(sum / static_cast<C>(args_.inputs) + args_.eps);
+    for (int v = ThreadIndex(); v < vectors_; v += BlockSize()) {
+      C numbers[N], weights[N];
+      Packed<T, N>(row.template Load<N>(v * N)).Widen(numbers);
+      if (v == ThreadIndex()) {
+        for (int k = 0; k < N; ++k)
+          weights[k] = first_weights_[k];
+      } else {
+        args_.norm.template Read<N>(v * N, weights);
+      }
+      Vec<T, N> normalized;
+      for (int k = 0; k < N; ++k)
+        normalized[k] = FromCompute<T>(numbers[k] * rstd * weights[k]);
+      row.Store(v * N, normalized);
+    }
+  }
+
+ private:
+  const Arguments<T>& args_;
+  int vectors_;
+  C first_weights_[N] = {};
+};
+
+/// What is added to the products of an output.
+template <typename T, int kRows, bool gated>
+struct Addends {
+  using C = ComputeType<T>;
+  C bias[gated ? 2 : 1] = {};
+  C residual[kRows] = {};
+
+  SIMT_DEVICE void Read(const Arguments<T>& args, std::int64_t output) {
+    SIMT_UNROLL
+    for (int part = 0; args.bias != nullptr && part < (gated ? 2 : 1); ++part)
+      bias[part] = ToCompute(Load(args.bias + output + part * args.outputs));
+    SIMT_UNROLL
+    for (int m = 0; args.residual != nullptr && m < kRows; ++m)
+      residual[m] = ToCompute(Load(args.residual + m * args.outputs + output));
   }
 };
 
-// A group of lanes for each output, which reads its row of the weight once. The first part of it is
-// under way while the block normalises the input.
+// A group of lanes for each output at a time, which reads its row of the weight once. A batch is
+// always under way: the first one while the launch before this one ends and the block prepares its
+// input, the next ones while lanes add up what came before.
 template <typename T, int N, int kRows, bool gated>
-SIMT_KERNEL void NormGemvKernel(Arguments<T> args) {
+SIMT_KERNEL SIMT_RESIDENT(GemvPlan::kMaxLanes, 4) void NormGemvKernel(Arguments<T> args) {
   using C = ComputeType<T>;
   SIMT_DYNAMIC_SHARED(T, input);  // [kRows, inputs], as the product takes it
-  const int inputs = static_cast<int>(args.inputs);
-  const int vectors = inputs / N;
-  const int lane = GroupLane<kGroupWidth>();
-  const std::int64_t output = BlockIndex() * kGroups + ThreadIndex() / kGroupWidth;
-  const bool has_output = output < args.outputs;
-  const T* row = args.weight + (has_output ? output : 0) * args.inputs;
-  WeightBatch<T, N> first;
-  first.Read(row, lane, has_output ? vectors : 0);
+  ReadsEarly(args.weight, args.outputs * args.inputs * (gated ? 2 : 1));
+  if (args.norm.same != nullptr) ReadsEarly(args.norm.same, args.inputs);
+  if (args.norm.single != nullptr) ReadsEarly(args.norm.single, args.inputs);
 
-  for (int m = 0; m < kRows; ++m) {
-    const T* const x = args.x + m * args.inputs;
-    C rstd = 1;
-    if (args.normalizes) {
-      C sum = 0;
-      for (int v = ThreadIndex(); v < vectors; v += kLanes) {
-        C values[N];
-        Packed<T, N>::Of(x + v * N).Widen(values);
-        for (int k = 0; k < N; ++k)
-          sum += values[k] * values[k];
-      }
-      sum = ReduceBlock(sum, SumOp{}, C(0));
-      rstd = C(1) / Sqrt(sum / static_cast<C>(inputs) + args.eps);
-    }
-    for (int v = ThreadIndex(); v < vectors; v += kLanes) {
-      Packed<T, N> values = Packed<T, N>::Of(x + v * N);
-      if (args.normalizes) {
-        C numbers[N], w[N];
-        values.Widen(numbers);
-        args.norm.template Read<N>(v * N, w);
-        Vec<T, N> normalized;
-        for (int k = 0; k < N; ++k)
-          normalized[k] = FromCompute<T>(numbers[k] * rstd * w[k]);
-        values = Packed<T, N>(normalized);
-      }
-      input.Store(m * inputs + v * N, values.Unpack());
-    }
-  }
+  const Way<T, N, gated> way(args);
+  WeightPlace at = way.Begin();
+  Packed<T, N> batch[kBatch];
+  if (!way.IsEnd(at)) way.Read(at, batch);
+  const InputRows<T, N> rows(args);
+  WaitForEarlier();
+  // The launch behind reads ahead from when this one has nothing left to ask for.
+  if (way.IsEnd(at) || way.IsLast(at)) LetLaterBegin();
+  Addends<T, kRows, gated> addends;
+  if (!way.IsEnd(at)) addends.Read(args, at.output);
+  for (int m = 0; m < kRows; ++m)
+    rows.Stage(m, input);
   SyncBlock();
-  if (!has_output) return;
 
-  C results[gated ? 2 : 1][kRows];
-  SIMT_UNROLL
-  for (int part = 0; part < (gated ? 2 : 1); ++part) {
-    C sums[kRows] = {};
-    for (int v = lane; v < vectors; v += kBatch * kGroupWidth) {
-      if (part > 0 || v != lane) first.Read(row, v, vectors);
+  C sums[kRows] = {};
+  C gates[kRows] = {};
+  while (!way.IsEnd(at)) {
+    way.AddProducts(at, batch, input, sums);
+    const WeightPlace next = way.After(at);
+    if (!way.IsEnd(next)) {
+      way.Read(next, batch);
+      if (way.IsLast(next)) LetLaterBegin();
+    }
+    if (way.EndsRow(at)) {
       SIMT_UNROLL
-      for (int j = 0; j < kBatch; ++j) {
-        const int at = v + j * kGroupWidth;
-        if (at >= vectors) continue;
-        C w[N];
-        first.vectors[j].Widen(w);
-        SIMT_UNROLL
-        for (int m = 0; m < kRows; ++m) {
-          C values[N];
-          Packed<T, N>(input.template Load<N>(m * inputs + at * N)).Widen(values);
-          SIMT_UNROLL
-          for (int k = 0; k < N; ++k)
-            sums[m] += w[k] * values[k];
+      for (int m = 0; m < kRows; ++m) {
+        C result = ReduceGroup<kGroupWidth>(sums[m], SumOp{}) + addends.bias[gated ? at.part : 0];
+        sums[m] = 0;
+        if (!way.EndsOutput(at)) {
+          gates[m] = result;
+          continue;
+        }
+        if constexpr (gated) result = Silu(gates[m]) * result;
+        if (GroupLane<kGroupWidth>() == 0) {
+          Store(args.out + m * args.outputs + at.output,
+                FromCompute<T>(result + addends.residual[m]));
         }
       }
+      if (way.EndsOutput(at) && !way.IsEnd(next)) addends.Read(args, next.output);
     }
-    const std::int64_t column = output + part * args.outputs;
-    SIMT_UNROLL
-    for (int m = 0; m < kRows; ++m) {
-      results[part][m] = ReduceGroup<kGroupWidth>(sums[m], SumOp{});
-      if (args.bias != nullptr) results[part][m] += ToCompute(Load(args.bias + column));
-    }
-    row += args.outputs * args.inputs;
-  }
-  if (lane != 0) return;
-  for (int m = 0; m < kRows; ++m) {
-    C result = results[0][m];
-    if constexpr (gated) result = Silu(result) * results[1][m];
-    const std::int64_t at = m * args.outputs + output;
-    if (args.residual != nullptr) result += ToCompute(Load(args.residual + at));
-    Store(args.out + at, FromCompute<T>(result));
+    at = next;
   }
 }
 
-template <typename T, int N, int kRows>
+template <typename T, int kRows>
 void LaunchRows(const Context& context, const Arguments<T>& args, bool gated) {
-  Geometry geometry{.grid_x = (args.outputs + kGroups - 1) / kGroups, .block = kLanes};
-  geometry.dynamic_shared_bytes = static_cast<std::size_t>(kRows * args.inputs) * sizeof(T);
+  constexpr int N = kMaxVectorWidth<T>;
+  const GemvPlan& plan = GetGemvPlan();
+  const std::int64_t groups = plan.lanes / kGroupWidth;
+  const Geometry geometry{
+      .grid_x = std::min((args.outputs + groups - 1) / groups,
+                         plan.blocks_per_processor * MultiprocessorCount(context)),
+      .block = plan.lanes,
+      .dynamic_shared_bytes = static_cast<std::size_t>(kRows * args.inputs) * sizeof(T),
+      .begins_early = true};
   Launch(context, geometry,
          gated ? &NormGemvKernel<T, N, kRows, true> : &NormGemvKernel<T, N, kRows, false>, args);
 }
 
-/// By the ops that it is made of: for many rows, and for very long ones.
+/// By the ops that it is made of: for many rows, and for shapes beyond the kernel.
 void Compose(Tensor& out, const Tensor& x, const Tensor& norm_weight, const Tensor& weight,
              const Tensor& bias, const Tensor& residual, double eps, bool gated) {
   const auto empty = [&](const Dims& shape, DataType dtype) {
@@ -171,7 +297,13 @@ void NormGemv(const Context& context, Tensor& out, const Tensor& x, const Tensor
   if (out.numel() == 0) return;
   const std::int64_t rows = x.size(0);
   const auto input_bytes = static_cast<std::size_t>(x.size(1)) * SizeOf(x.dtype());
-  if (rows > 2 * kMaxRows || x.size(1) == 0 || input_bytes > kMaxInputBytes) {
+  bool vector = false;
+  DispatchFloating("NormGemv", x.dtype(), [&](auto tag) {
+    vector = HasVectorRows<typename decltype(tag)::type>(x.size(1), {&x, &norm_weight, &weight});
+  });
+  const bool is_large = weight.size(0) > std::numeric_limits<int>::max() - kManyGroups;
+  if (rows > 2 * kMaxRows || x.size(1) == 0 || input_bytes > kMaxInputBytes || !vector ||
+      is_large) {
     Compose(out, x, norm_weight, weight, bias, residual, eps, gated);
     return;
   }
@@ -179,7 +311,6 @@ void NormGemv(const Context& context, Tensor& out, const Tensor& x, const Tensor
       std::min<std::int64_t>(kMaxRows, static_cast<std::int64_t>(kMaxInputBytes / input_bytes));
   DispatchFloating("NormGemv", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const bool vector = HasVectorRows<T>(x.size(1), {&x, &norm_weight, &weight});
     std::int64_t first = 0;
     const auto launch = [&]<int kRows>(std::integral_constant<int, kRows>) {
       const Arguments<T> args{
@@ -193,8 +324,7 @@ void NormGemv(const Context& context, Tensor& out, const Tensor& x, const Tensor
           x.size(1),
           out.size(1),
           static_cast<ComputeType<T>>(eps)};
-      vector ? LaunchRows<T, kMaxVectorWidth<T>, kRows>(context, args, gated)
-             : LaunchRows<T, 1, kRows>(context, args, gated);
+      LaunchRows<T, kRows>(context, args, gated);
       first += kRows;
     };
     while (first < rows) {
