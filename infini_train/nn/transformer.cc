@@ -13,6 +13,7 @@
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/autograd/parameter_casts.h"
 #include "infini_train/autograd/selective_recompute.h"
+#include "infini_train/core/device/launch_overlap.h"
 #include "infini_train/core/error.h"
 #include "infini_train/nn/key_value_cache.h"
 #include "infini_train/nn/mixture_of_experts.h"
@@ -372,7 +373,11 @@ Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& contex
   if (!pass.sequences.empty()) pass.samples = PositionsOfSequences(ids, pass);
   CheckPositions(ids, pass);
   PrepareFp8();
-  if (CanDecode(ids, pass)) return Unsqueeze((*ln_f_)(Decode(ids, pass), pass), 1);
+  if (CanDecode(ids, pass)) {
+    const Tensor x = Decode(ids, pass);
+    pass.cache->Advance(1);
+    return Unsqueeze((*ln_f_)(x, pass), 1);
+  }
   const std::int64_t tokens = ids.size(1);
   if (rotary_) {
     // What a captured graph may come to need: it cannot grow the table.
@@ -418,8 +423,12 @@ Tensor Transformer::Forward(const Tensor& ids, const ForwardContext& context) {
     const auto& norm = dynamic_cast<const RmsNorm&>(*ln_f_);
     const Tensor x = Decode(ids, context);
     Tensor logits = Tensor::Empty({x.size(0), head_weight().size(0)}, x.dtype(), x.device());
-    Call<op::NormGemv>(logits, x, norm.weight(), head_weight(), Tensor(), Tensor(), norm.eps(),
-                       /*gated=*/false);
+    {
+      const LaunchOverlap overlap;
+      Call<op::NormGemv>(logits, x, norm.weight(), head_weight(), Tensor(), Tensor(), norm.eps(),
+                         /*gated=*/false);
+    }
+    context.cache->Advance(1);
     return Unsqueeze(logits, 1);
   }
   const ParameterCasts casts(ParametersToCast());

@@ -9,6 +9,7 @@
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/device/launch_overlap.h"
 #include "infini_train/core/error.h"
 #include "infini_train/nn/key_value_cache.h"
 #include "infini_train/nn/transformer.h"
@@ -109,10 +110,14 @@ Tensor Transformer::Decode(const Tensor& ids, const ForwardContext& context) {
   KeyValueCache& cache = *context.cache;
   const auto [cos, sin] =
       rotary_->Rows(0, std::min(cache.capacity(), config_.max_position_embeddings));
+  // What a new cache begins with is not written in the scope below.
+  cache.Buffers(0, {ids.size(0), config_.num_key_value_heads, 1, config_.head_dim},
+                wte_->weight().dtype(), ids.device());
   Tensor x = Squeeze((*wte_)(ids, context), 1);
+  // The embedding is in front of it, and nothing in it writes a parameter or an earlier position.
+  const LaunchOverlap overlap;
   for (const auto& block : blocks_)
     x = block->Decode(x, cache, cos, sin);
-  cache.Advance(1);
   return x;
 }
 

@@ -8,6 +8,7 @@
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/device/launch_overlap.h"
 #include "infini_train/core/error.h"
 #include "tests/common/device_test.h"
 #include "tests/core/child_process.h"
@@ -72,6 +73,43 @@ TEST_P(TokenGraphTest, GivesWhatTheWholeSequenceGives) {
                            value().num_local_experts == 0);
     EXPECT_EQ(steps.captured(), decodes && DeviceGraph::IsSupported(device()));
   }
+}
+
+TEST_P(TokenGraphTest, BeginsWithNothing) {
+  const NoGrad no_grad;
+  auto model = Make(value());
+  Tensor sequence = Ids(2, 1);
+  KeyValueCache cache(value().num_hidden_layers, 6);
+  TokenGraph steps(*model, cache, sequence);
+  for (std::int64_t length = 1; length <= 6; ++length) {
+    steps.Step();
+    const Tensor whole = Select((*model)(sequence), 1, length - 1);
+    ExpectClose(steps.logits(), ToDoubles(whole), {.operations = 256, .scale = 4});
+    sequence = Concat({sequence, ArgMax(whole, 1, true)}, 1);
+  }
+}
+
+// Kernels that begin before the one in front of them has ended give what they give in turn.
+TEST_P(TokenGraphTest, OverlapChangesNothing) {
+  const NoGrad no_grad;
+  auto model = Make(value(), DataType::kBFloat16);
+  const Tensor ids = Ids(1, 3);
+  const auto generate = [&] {
+    KeyValueCache cache(value().num_hidden_layers, 16);
+    Begin(*model, cache, ids);
+    TokenGraph steps(*model, cache, Contiguous(Slice(ids, 1, 2)));
+    std::vector<Tensor> logits;
+    for (int i = 0; i < 14; ++i) {
+      steps.Step();
+      logits.push_back(Clone(steps.logits()));
+    }
+    return Concat(logits, 0);
+  };
+  const Tensor overlapped = generate();
+  LaunchOverlap::SetEnabled(false);
+  const Tensor in_turn = generate();
+  LaunchOverlap::SetEnabled(true);
+  ExpectSameBits(overlapped, in_turn);
 }
 
 // What is written to tokens() comes next, in replays too.
