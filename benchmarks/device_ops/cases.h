@@ -36,6 +36,7 @@ double Bytes(std::initializer_list<Tensor> tensors);
 
 // The groups of cases, each in a source of its own.
 void AppendAttentionCases(std::vector<Case>& cases);
+void AppendDecodeCases(std::vector<Case>& cases);
 void AppendExpertCases(std::vector<Case>& cases);
 void AppendGemmCases(std::vector<Case>& cases);
 void AppendFp8Cases(std::vector<Case>& cases);

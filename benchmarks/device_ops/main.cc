@@ -17,6 +17,7 @@
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
+#include "infini_train/trainer/setup.h"
 
 namespace infini_train::device_ops {
 
@@ -76,11 +77,12 @@ double MedianMilliseconds(Device device, const std::function<void()>& call,
 }
 
 void Run(const Options& options) {
-  const Device device = Device::Parse(options.device);
+  const Device device = trainer::ResolveDevice(options.device);
   const DeviceGuard guard(device);
   std::vector<Case> cases;
   AppendGemmCases(cases);
   AppendAttentionCases(cases);
+  AppendDecodeCases(cases);
   AppendExpertCases(cases);
   AppendFp8Cases(cases);
   AppendMemoryCases(cases);
