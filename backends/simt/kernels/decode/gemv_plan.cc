@@ -13,24 +13,35 @@ namespace {
 
 constexpr GemvPlan kDefaultPlan{.lanes = 256, .blocks_per_processor = 2};
 
+/// Takes a number off the front of the text; false where there is none from `low` to `high`.
+bool TakeNumber(std::string_view& text, int low, int high, int& number) {
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < low || number > high) return false;
+  text.remove_prefix(static_cast<std::size_t>(rest - text.data()));
+  return true;
+}
+
+bool TakeCross(std::string_view& text) {
+  if (!text.starts_with('x')) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
 GemvPlan ReadPlan() {
-  const char* const text = std::getenv("INFINI_TRAIN_GEMV_PLAN");
-  if (text == nullptr || *text == '\0') return kDefaultPlan;
-  const std::string_view all = text;
-  const char* const end = all.data() + all.size();
+  const char* const value = std::getenv("INFINI_TRAIN_GEMV_PLAN");
+  if (value == nullptr || *value == '\0') return kDefaultPlan;
+  std::string_view text = value;
   GemvPlan plan{};
-  const auto [x, error] = std::from_chars(all.data(), end, plan.lanes);
-  if (error == std::errc() && x != end && *x == 'x') {
-    const auto [rest, second_error] = std::from_chars(x + 1, end, plan.blocks_per_processor);
-    if (second_error == std::errc() && rest == end && plan.lanes > 0 &&
-        plan.lanes <= GemvPlan::kMaxLanes && plan.lanes % kGroupWidth == 0 &&
-        plan.blocks_per_processor > 0 && plan.blocks_per_processor <= GemvPlan::kMaxBlocks)
-      return plan;
-  }
-  throw Error("INFINI_TRAIN_GEMV_PLAN: expected <lanes>x<blocks>, lanes a multiple of " +
-              std::to_string(kGroupWidth) + " up to " + std::to_string(GemvPlan::kMaxLanes) +
-              " and at most " + std::to_string(GemvPlan::kMaxBlocks) + " blocks, got '" + text +
-              "'");
+  const bool shares = TakeNumber(text, kGroupWidth, GemvPlan::kMaxLanes, plan.lanes) &&
+                      plan.lanes % kGroupWidth == 0 && TakeCross(text) &&
+                      TakeNumber(text, 1, GemvPlan::kMaxBlocks, plan.blocks_per_processor);
+  const bool hands_over =
+      text.empty() || (TakeCross(text) && TakeNumber(text, 0, 1 << 20, plan.batches_left));
+  if (shares && hands_over && text.empty()) return plan;
+  throw Error(
+      "INFINI_TRAIN_GEMV_PLAN: expected <lanes>x<blocks>[x<batches>], lanes a multiple of " +
+      std::to_string(kGroupWidth) + " up to " + std::to_string(GemvPlan::kMaxLanes) +
+      " and at most " + std::to_string(GemvPlan::kMaxBlocks) + " blocks, got '" + value + "'");
 }
 
 }  // namespace

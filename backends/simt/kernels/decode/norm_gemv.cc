@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
 #include "backends/simt/kernels/decode/gemv_plan.h"
 #include "backends/simt/kernels/elementwise/activations.h"
@@ -17,8 +16,8 @@ constexpr int kBatchVectors = kBatch * kGroupWidth;
 /// Rows of x that meet a weight on its only way from memory.
 constexpr int kMaxRows = 4;
 constexpr std::size_t kMaxInputBytes = 40 * 1024;
-/// More groups of lanes than any device runs at a time.
-constexpr int kManyGroups = 1 << 24;
+/// Batches of so many rows can be counted in an int.
+constexpr std::int64_t kMaxWeightRows = std::int64_t{1} << 26;
 
 template <typename T>
 struct Arguments {
@@ -31,6 +30,7 @@ struct Arguments {
   bool normalizes;
   std::int64_t inputs, outputs;
   ComputeType<T> eps;
+  int hand_over;  ///< GemvPlan::batches_left
 };
 
 /// A place in the weight: a batch of a row.
@@ -55,16 +55,19 @@ class Way {
     return {static_cast<int>(GlobalThreadIndex() / kGroupWidth)};
   }
 
-  SIMT_DEVICE bool IsEnd(const WeightPlace& at) const { return at.output >= outputs_; }
+  /// Of all outputs of the group.
+  SIMT_DEVICE int Batches() const {
+    const int begin = Begin().output;
+    if (begin >= outputs_) return 0;
+    const int rows = ((outputs_ - 1 - begin) / stride_ + 1) * (gated ? 2 : 1);
+    return rows * ((vectors_ + kBatchVectors - 1) / kBatchVectors);
+  }
+
   SIMT_DEVICE bool EndsRow(const WeightPlace& at) const {
     return at.first + kBatchVectors >= vectors_;
   }
   SIMT_DEVICE bool EndsOutput(const WeightPlace& at) const {
     return EndsRow(at) && (!gated || at.part == 1);
-  }
-  /// Whether no batch follows.
-  SIMT_DEVICE bool IsLast(const WeightPlace& at) const {
-    return EndsOutput(at) && at.output + stride_ >= outputs_;
   }
 
   SIMT_DEVICE WeightPlace After(const WeightPlace& at) const {
@@ -207,26 +210,28 @@ SIMT_KERNEL SIMT_RESIDENT(GemvPlan::kMaxLanes, 4) void NormGemvKernel(Arguments<
 
   const Way<T, N, gated> way(args);
   WeightPlace at = way.Begin();
+  int left = way.Batches();  // That are not used yet, one of them under way.
   Packed<T, N> batch[kBatch];
-  if (!way.IsEnd(at)) way.Read(at, batch);
+  if (left > 0) way.Read(at, batch);
   const InputRows<T, N> rows(args);
   WaitForEarlier();
-  // The launch behind reads ahead from when this one has nothing left to ask for.
-  if (way.IsEnd(at) || way.IsLast(at)) LetLaterBegin();
+  // The launch behind reads ahead from when this one has little left to ask for.
+  if (left - 1 <= args.hand_over) LetLaterBegin();
   Addends<T, kRows, gated> addends;
-  if (!way.IsEnd(at)) addends.Read(args, at.output);
+  if (left > 0) addends.Read(args, at.output);
   for (int m = 0; m < kRows; ++m)
     rows.Stage(m, input);
   SyncBlock();
 
   C sums[kRows] = {};
   C gates[kRows] = {};
-  while (!way.IsEnd(at)) {
+  while (left > 0) {
     way.AddProducts(at, batch, input, sums);
     const WeightPlace next = way.After(at);
-    if (!way.IsEnd(next)) {
+    --left;
+    if (left > 0) {
       way.Read(next, batch);
-      if (way.IsLast(next)) LetLaterBegin();
+      if (left - 1 <= args.hand_over) LetLaterBegin();
     }
     if (way.EndsRow(at)) {
       SIMT_UNROLL
@@ -243,7 +248,7 @@ SIMT_KERNEL SIMT_RESIDENT(GemvPlan::kMaxLanes, 4) void NormGemvKernel(Arguments<
                 FromCompute<T>(result + addends.residual[m]));
         }
       }
-      if (way.EndsOutput(at) && !way.IsEnd(next)) addends.Read(args, next.output);
+      if (way.EndsOutput(at) && left > 0) addends.Read(args, next.output);
     }
     at = next;
   }
@@ -301,9 +306,8 @@ void NormGemv(const Context& context, Tensor& out, const Tensor& x, const Tensor
   DispatchFloating("NormGemv", x.dtype(), [&](auto tag) {
     vector = HasVectorRows<typename decltype(tag)::type>(x.size(1), {&x, &norm_weight, &weight});
   });
-  const bool is_large = weight.size(0) > std::numeric_limits<int>::max() - kManyGroups;
   if (rows > 2 * kMaxRows || x.size(1) == 0 || input_bytes > kMaxInputBytes || !vector ||
-      is_large) {
+      weight.size(0) > kMaxWeightRows) {
     Compose(out, x, norm_weight, weight, bias, residual, eps, gated);
     return;
   }
@@ -323,7 +327,8 @@ void NormGemv(const Context& context, Tensor& out, const Tensor& x, const Tensor
           norm_weight.defined(),
           x.size(1),
           out.size(1),
-          static_cast<ComputeType<T>>(eps)};
+          static_cast<ComputeType<T>>(eps),
+          GetGemvPlan().batches_left};
       LaunchRows<T, kRows>(context, args, gated);
       first += kRows;
     };
