@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "infini_train/autograd/functions/helpers.h"
+#include "infini_train/autograd/functions/linear.h"
 #include "infini_train/autograd/node.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
@@ -17,6 +18,7 @@ using autograd::BackwardContext;
 using autograd::Record;
 using autograd::RecordKind;
 using autograd::SavedTensor;
+using detail::ProductInput;
 
 void CheckTerm(const LowRankTerm& term, std::int64_t in_features, std::int64_t out_features) {
   const bool fits = term.a.rank() == 2 && term.b.rank() == 2 && term.a.size(1) == in_features &&
@@ -114,7 +116,7 @@ Tensor AddLowRank(const Tensor& y, const Tensor& x, std::span<const LowRankTerm>
   if (!record) return y;
 
   const bool uses_column_sums = autograd::UsesColumnSums(y);
-  auto backward = [input = trains ? SavedTensor(rows) : SavedTensor(),
+  auto backward = [input = trains ? ProductInput(x, rows) : ProductInput(),
                    hidden = trains ? SavedTensor(hidden) : SavedTensor(), a = SavedTensor(a),
                    saved = std::move(saved), scale, x_shape = x.shape(),
                    x_dtype = x.dtype()](BackwardContext& context) {
@@ -140,18 +142,20 @@ Tensor AddLowRank(const Tensor& y, const Tensor& x, std::span<const LowRankTerm>
       first += term.rank;
     }
     first = 0;
+    Tensor rows;
     for (std::size_t i = 0; i < saved.size(); ++i) {
       const SavedTerm& term = saved[i];
       if (const int index = 2 + 2 * static_cast<int>(i); context.NeedsGrad(index)) {
         const Tensor grad_hidden_part = raw::Narrow(grad_hidden, 1, first, term.rank);
-        context.SetGrad(
-            index, raw::To(Scaled(Product(raw::Transpose(grad_hidden_part, 0, 1), input.Unpack(),
-                                          detail::GemmResultType(dtype, term.a_dtype)),
-                                  scale),
-                           term.a_dtype));
+        if (!rows.defined()) rows = raw::GemmOperand(input.Unpack());
+        context.SetGrad(index, raw::To(Scaled(Product(raw::Transpose(grad_hidden_part, 0, 1), rows,
+                                                      detail::GemmResultType(dtype, term.a_dtype)),
+                                              scale),
+                                       term.a_dtype));
       }
       first += term.rank;
     }
+    rows = {};
     if (context.NeedsGrad(1)) {
       const Tensor grad_x = Product(grad_hidden, stacked, dtype);
       context.SetGrad(1, raw::To(raw::Reshape(grad_x, x_shape), x_dtype));

@@ -39,5 +39,14 @@ std::function<Tensor()> RecomputeOf(const Tensor& tensor) {
   return meta->recompute;
 }
 
+void SetRecomputeFrom(const Tensor& x, const Tensor& result,
+                      std::function<Tensor(const Tensor&)> function) {
+  if (std::function<Tensor()> again = RecomputeOf(x)) {
+    SetRecompute(result, [again = std::move(again), function = std::move(function)] {
+      return function(again());
+    });
+  }
+}
+
 }  // namespace autograd
 }  // namespace infini_train

@@ -8,8 +8,9 @@
 namespace infini_train {
 
 /// For a scope on the calling thread, functions keep less for backward where backward can make it
-/// again in a pass over memory, beside which the products are long: what a norm gave to a linear
-/// layer, and parameters that autocast converted. Gradients have the same bits.
+/// again in a pass over memory, beside which the products are long: what norms, activations,
+/// dropout and the order of experts gave to linear layers and adapters, and parameters that
+/// autocast converted. Gradients have the same bits.
 class INFINI_TRAIN_API SelectiveRecompute {
  public:
   explicit SelectiveRecompute(bool enabled = true);
@@ -29,6 +30,9 @@ namespace autograd {
 void SetRecompute(const Tensor& tensor, std::function<Tensor()> recompute);
 /// Empty where the values have to be kept.
 std::function<Tensor()> RecomputeOf(const Tensor& tensor);
+/// Where x can be made again, so can `result`, which `function` makes of it.
+void SetRecomputeFrom(const Tensor& x, const Tensor& result,
+                      std::function<Tensor(const Tensor&)> function);
 
 }  // namespace autograd
 }  // namespace infini_train

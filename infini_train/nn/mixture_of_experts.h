@@ -39,6 +39,7 @@ class INFINI_TRAIN_API MixtureOfExperts : public FeedForward {
  public:
   MixtureOfExperts(const TransformerConfig& config, TensorOptions options);
 
+  const Tensor& input_weight() const { return c_fc_; }
   const Tensor& output_weight() const override { return c_proj_; }
 
  protected:

@@ -409,6 +409,9 @@ std::vector<Tensor> Transformer::ParametersToCast() {
   // Of a table that is no head only few rows are read.
   if (!lm_head_) parameters.push_back(wte_->weight());
   for (const auto& [name, module] : NamedModules()) {
+    if (const auto* experts = dynamic_cast<const MixtureOfExperts*>(module); experts != nullptr) {
+      parameters.insert(parameters.end(), {experts->input_weight(), experts->output_weight()});
+    }
     const auto* linear = dynamic_cast<const Linear*>(module);
     if (linear == nullptr) continue;
     if (!linear->active_fp8_state()) parameters.push_back(linear->weight());

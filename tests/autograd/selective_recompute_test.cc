@@ -5,12 +5,16 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "infini_train/autograd/backward.h"
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
+#include "infini_train/autograd/low_rank.h"
 #include "infini_train/autograd/node.h"
 #include "infini_train/core/error.h"
 #include "tests/common/device_test.h"
@@ -20,31 +24,94 @@ namespace {
 
 using test::ExpectSameBits;
 
-constexpr std::int64_t kRows = 6, kIn = 8, kOut = 10;
+constexpr std::int64_t kRows = 6, kIn = 8, kOut = 10, kRank = 2, kExperts = 3;
 
 /// What a block makes of its stream with these parameters.
 struct Layer {
   std::string name;
   std::vector<Dims> parameters;
-  /// Of {sum, normalised} and parameters.
+  std::int64_t weights;     ///< how many of them, the first, are weights of products
+  std::int64_t made_again;  ///< elements that are not kept, besides copies of weights
+  /// Of what a norm gave and parameters.
   std::function<Tensor(const Tensor&, const std::vector<Tensor>&)> function;
 };
 
+Tensor AddAdapter(const Tensor& y, const Tensor& x, const Tensor& a, const Tensor& b) {
+  const LowRankTerm term{a, b, 0};
+  return AddLowRank(y, x, std::span(&term, 1), 0.5);
+}
+
+/// Two of the experts for each token, and what they make of it.
+Tensor MixExperts(const Tensor& x, const Tensor& fc, const Tensor& proj) {
+  std::vector<std::int64_t> choices;
+  for (std::int64_t i = 0; i < kRows; ++i)
+    choices.insert(choices.end(), {i % kExperts, (i + 1) % kExperts});
+  const auto [rows, counts] =
+      SortByExpert(To(Tensor::FromVector(choices, {kRows, 2}), x.device()), kExperts);
+  const Tensor hidden = SwiGlu(GroupedLinear(ExpertPermute(x, rows), fc, counts));
+  return ExpertUnpermute(GroupedLinear(hidden, proj, counts), rows,
+                         Ones({kRows, 2}, DataType::kFloat32, x.device()));
+}
+
 const std::vector<Layer>& Layers() {
+  constexpr std::int64_t kNorm = kRows * kIn;
+  using Parameters = std::vector<Tensor>;
   static const std::vector<Layer> layers = {
       {"Linear",
        {{kOut, kIn}, {kOut}},
-       [](const Tensor& x, const std::vector<Tensor>& p) { return Linear(x, p[0], p[1]); }},
+       1,
+       kNorm,
+       [](const Tensor& x, const Parameters& p) { return Linear(x, p[0], p[1]); }},
       {"GeluMlp",
-       {{kOut, kIn}, {kOut}, {kIn, kOut}, {kIn}},
-       [](const Tensor& x, const std::vector<Tensor>& p) {
-         return GeluMlp(x, p[0], p[1], p[2], p[3]);
-       }},
+       {{kOut, kIn}, {kIn, kOut}, {kOut}, {kIn}},
+       2,
+       kNorm,
+       [](const Tensor& x, const Parameters& p) { return GeluMlp(x, p[0], p[2], p[1], p[3]); }},
       {"SwiGluMlp",
        {{2 * kOut, kIn}, {kIn, kOut}},
-       [](const Tensor& x, const std::vector<Tensor>& p) {
-         return SwiGluMlp(x, p[0], {}, p[1], {});
-       }}};
+       2,
+       kNorm,
+       [](const Tensor& x, const Parameters& p) { return SwiGluMlp(x, p[0], {}, p[1], {}); }},
+      // An MLP with adapters, which is not one function.
+      {"Gelu and adapters",
+       {{kOut, kIn}, {kIn, kOut}, {kRank, kIn}, {kOut, kRank}, {kRank, kOut}, {kIn, kRank}},
+       2,
+       kNorm + kRows * kOut,
+       [](const Tensor& x, const Parameters& p) {
+         const Tensor hidden = Gelu(AddAdapter(Linear(x, p[0]), x, p[2], p[3]));
+         return AddAdapter(Linear(hidden, p[1]), hidden, p[4], p[5]);
+       }},
+      {"SwiGlu and adapters",
+       {{2 * kOut, kIn}, {kIn, kOut}, {kRank, kIn}, {2 * kOut, kRank}, {kRank, kOut}, {kIn, kRank}},
+       2,
+       kNorm + kRows * kOut,
+       [](const Tensor& x, const Parameters& p) {
+         const Tensor hidden = SwiGlu(AddAdapter(Linear(x, p[0]), x, p[2], p[3]));
+         return AddAdapter(Linear(hidden, p[1]), hidden, p[4], p[5]);
+       }},
+      {"dropout",
+       {{kOut, kIn}},
+       1,
+       kNorm,
+       [](const Tensor& x, const Parameters& p) {
+         Generator generator(7);
+         return Linear(Dropout(x, 0.5, true, &generator), p[0]);
+       }},
+      // As routers take their input; float64 is beyond autocast.
+      {"shape and type",
+       {{kOut, kIn}},
+       0,
+       kNorm,
+       [](const Tensor& x, const Parameters& p) {
+         const Tensor tokens = To(Reshape(x, {2, kRows / 2, kIn}), DataType::kFloat64);
+         return Reshape(To(Linear(tokens, To(p[0], DataType::kFloat64)), DataType::kFloat32),
+                        {kRows, kOut});
+       }},
+      {"experts",
+       {{kExperts, 2 * kOut, kIn}, {kExperts, kIn, kOut}},
+       2,
+       2 * kRows * (kIn + kOut),
+       [](const Tensor& x, const Parameters& p) { return MixExperts(x, p[0], p[1]); }}};
   return layers;
 }
 
@@ -114,9 +181,9 @@ TEST_P(SelectiveRecomputeTest, KeepsLessAndGivesTheSameBits) {
           SCOPED_TRACE(i);
           ExpectSameBits(again.results[i], kept.results[i]);
         }
-        std::int64_t less = kRows * kIn;  // what the norm gives
-        for (const Dims& shape : layer.parameters)
-          less += autocasts && shape.size() == 2 ? Numel(shape) : 0;
+        std::int64_t less = layer.made_again;
+        for (std::int64_t i = 0; autocasts && i < layer.weights; ++i)
+          less += Numel(layer.parameters[static_cast<std::size_t>(i)]);
         EXPECT_EQ(kept.kept_elements - again.kept_elements, less);
       }
     }

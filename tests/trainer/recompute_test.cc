@@ -13,13 +13,14 @@ namespace {
 
 using infini_train::testing::MessageOf;
 
-/// Of training the whole model, or adapters of this rank.
-void ExpectNoStepChanged(std::int64_t lora_rank) {
+/// Of training the whole model, or adapters of this rank in these layers.
+void ExpectNoStepChanged(std::int64_t lora_rank, const std::string& lora_targets = "") {
   const TinyRun run;
   TrainOptions options = run.Options();
   options.dropout = 0.1;
   options.lora_rank = lora_rank;
-  options.lora_dropout = 0.1;
+  options.lora_target_modules = lora_targets;
+  if (lora_rank > 0) options.lora_dropout = 0.1;
   options.metrics_file = run / "none.jsonl";
   RunTrain(options);
   const auto expected = ReadMetrics(options.metrics_file);
@@ -46,6 +47,10 @@ TEST(Recompute, ChangesNoStep) {
 
 TEST(Recompute, ChangesNoStepOfAdapters) {
   ExpectNoStepChanged(2);
+}
+
+TEST(Recompute, ChangesNoStepOfAdaptersInMlps) {
+  ExpectNoStepChanged(2, "all-linear");
 }
 
 TEST(Recompute, FlagsThatContradictAreErrors) {

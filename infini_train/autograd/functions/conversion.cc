@@ -3,6 +3,7 @@
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/functions/helpers.h"
 #include "infini_train/autograd/node.h"
+#include "infini_train/autograd/selective_recompute.h"
 #include "infini_train/core/device/device_guard.h"
 
 namespace infini_train {
@@ -84,6 +85,7 @@ Tensor To(const Tensor& x, DataType dtype) {
     Record("To", {&out}, {&x}, [dtype = x.dtype()](BackwardContext& context) {
       context.SetGrad(0, raw::To(context.TakeGradOutput(), dtype));
     });
+    autograd::SetRecomputeFrom(x, out, [dtype](const Tensor& x) { return raw::To(x, dtype); });
   }
   return out;
 }

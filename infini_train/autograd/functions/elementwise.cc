@@ -6,6 +6,7 @@
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/functions/helpers.h"
 #include "infini_train/autograd/node.h"
+#include "infini_train/autograd/selective_recompute.h"
 #include "infini_train/core/error.h"
 
 namespace infini_train {
@@ -133,6 +134,14 @@ Tensor Apply(const UnaryFunction& function, const Tensor& x) {
              function.gradient(grad_x, grad_out, saved.Unpack());
              context.SetGrad(0, std::move(grad_x));
            });
+    if (SelectiveRecompute::Enabled() && function.saves == Saves::kInput) {
+      autograd::SetRecompute(out, [&function, input = SavedTensor(x)] {
+        const Tensor x = input.Unpack();
+        Tensor out = Tensor::EmptyLike(x);
+        function.compute(out, x);
+        return out;
+      });
+    }
   }
   return out;
 }
@@ -205,6 +214,15 @@ Tensor SwiGlu(const Tensor& x) {
              Call<op::SwiGluBackward>(grad_rows, no_out, grad_out, x);
              context.SetGrad(0, std::move(grad_x));
            });
+    if (SelectiveRecompute::Enabled()) {
+      autograd::SetRecompute(out, [packed = SavedTensor(packed), shape] {
+        const Tensor x = packed.Unpack();
+        Tensor out = Tensor::Empty(shape, x.dtype(), x.device());
+        Tensor rows = raw::AsMatrix(out);
+        Call<op::SwiGlu>(rows, x);
+        return out;
+      });
+    }
   }
   return out;
 }
@@ -224,6 +242,11 @@ Tensor Dropout(const Tensor& x, double p, bool training, Generator* generator) {
       Tensor grad_x = raw::BufferFor(grad_out);
       Call<op::Dropout>(grad_x, grad_out, p, state);
       context.SetGrad(0, std::move(grad_x));
+    });
+    autograd::SetRecomputeFrom(x, out, [p, state](const Tensor& x) {
+      Tensor out = Tensor::EmptyLike(x);
+      Call<op::Dropout>(out, raw::Contiguous(x), p, state);
+      return out;
     });
   }
   return out;

@@ -6,7 +6,9 @@
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/functions/helpers.h"
+#include "infini_train/autograd/functions/linear.h"
 #include "infini_train/autograd/node.h"
+#include "infini_train/autograd/selective_recompute.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
 
@@ -17,6 +19,8 @@ using autograd::BackwardContext;
 using autograd::Record;
 using autograd::SavedTensor;
 using autograd::ShouldRecord;
+using detail::ProductInput;
+using detail::ProductWeight;
 using raw::GemmOperand;
 
 void CheckGroupedLinear(const Tensor& x, const Tensor& weight, const Tensor& counts) {
@@ -98,12 +102,19 @@ Tensor ExpertPermute(const Tensor& x, const Tensor& rows) {
   }
   CheckRows("ExpertPermute", rows, x.size(0), -1);
   const Tensor places = raw::Contiguous(rows);
-  Tensor out = PermuteRows(raw::Contiguous(x), places, Tensor());
+  const Tensor tokens = raw::Contiguous(x);
+  Tensor out = PermuteRows(tokens, places, Tensor());
   if (ShouldRecord({&x})) {
     Record("ExpertPermute", {&out}, {&x}, [places = SavedTensor(places)](BackwardContext& context) {
       const Tensor grad = raw::Contiguous(context.TakeGradOutput());
       context.SetGrad(0, UnpermuteRows(grad, places.Unpack(), Tensor()));
     });
+    if (SelectiveRecompute::Enabled()) {
+      // Where the tokens are kept, they are fewer than the rows.
+      autograd::SetRecompute(out, [input = ProductInput(x, tokens), places = SavedTensor(places)] {
+        return PermuteRows(raw::Contiguous(input.Unpack()), places.Unpack(), Tensor());
+      });
+    }
   }
   return out;
 }
@@ -145,15 +156,15 @@ Tensor ExpertUnpermute(const Tensor& y, const Tensor& rows, const Tensor& weight
 Tensor GroupedLinear(const Tensor& x, const Tensor& weight, const Tensor& counts) {
   CheckGroupedLinear(x, weight, counts);
   const DataType dtype = detail::MatmulDataType("GroupedLinear", x, weight);
-  const Tensor product_weight = GemmOperand(raw::To(weight, dtype));
+  const Tensor product_weight = GemmOperand(detail::ProductParameter(weight, dtype));
   const Tensor rows = GemmOperand(raw::To(x, dtype));
   const Tensor row_counts = raw::Contiguous(counts);
   Tensor out = Tensor::Empty({rows.size(0), weight.size(1)}, dtype, x.device());
   Call<op::GroupedGemm>(out, rows, raw::Transpose(product_weight, 1, 2), row_counts, false);
   if (ShouldRecord({&x, &weight})) {
     Record("GroupedLinear", {&out}, {&x, &weight},
-           [input = weight.requires_grad() ? SavedTensor(rows) : SavedTensor(),
-            product_weight = x.requires_grad() ? SavedTensor(product_weight) : SavedTensor(),
+           [input = weight.requires_grad() ? ProductInput(x, rows) : ProductInput(),
+            product_weight = ProductWeight(weight, product_weight, x.requires_grad()),
             counts = SavedTensor(row_counts), x_dtype = x.dtype(),
             weight_dtype = weight.dtype()](BackwardContext& context) {
              const Tensor grad_out = raw::Contiguous(context.TakeGradOutput());
@@ -163,7 +174,7 @@ Tensor GroupedLinear(const Tensor& x, const Tensor& weight, const Tensor& counts
                              weight_dtype);
              }
              if (!context.NeedsGrad(0)) return;
-             const Tensor weight = GemmOperand(product_weight.Unpack());
+             const Tensor weight = product_weight.Unpack();
              Tensor grad_x = Tensor::Empty({grad_out.size(0), weight.size(2)}, grad_out.dtype(),
                                            grad_out.device());
              Call<op::GroupedGemm>(grad_x, grad_out, weight, row_counts, false);

@@ -2,8 +2,8 @@
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/functions/helpers.h"
+#include "infini_train/autograd/functions/linear.h"
 #include "infini_train/autograd/node.h"
-#include "infini_train/autograd/selective_recompute.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
 #include "infini_train/ops/gemm_composition.h"
@@ -15,6 +15,8 @@ using autograd::BackwardContext;
 using autograd::Record;
 using autograd::SavedTensor;
 using autograd::ShouldRecord;
+using detail::ProductInput;
+using detail::ProductWeight;
 using raw::GemmOperand;
 
 /// The transpose of the last two dimensions, without history.
@@ -31,36 +33,13 @@ Tensor SwapLastTwo(const Tensor& x) {
 struct LinearParameters {
   /// `product` is the weight in the type of the product. `keep`: whether backward needs it.
   LinearParameters(const Tensor& weight, const Tensor& bias, const Tensor& product, bool keep)
-      : weight_dtype(weight.dtype()),
-        bias_dtype(bias.defined() ? bias.dtype() : product.dtype()),
-        product_dtype(product.dtype()) {
-    if (keep) kept_weight = SavedTensor(SelectiveRecompute::Enabled() ? weight : product);
-  }
+      : product_weight(weight, product, keep),
+        weight_dtype(weight.dtype()),
+        bias_dtype(bias.defined() ? bias.dtype() : product.dtype()) {}
 
-  /// The weight as the products take it.
-  Tensor ProductWeight() const { return GemmOperand(raw::To(kept_weight.Unpack(), product_dtype)); }
-
-  SavedTensor kept_weight;
+  ProductWeight product_weight;
   DataType weight_dtype;
   DataType bias_dtype;
-  DataType product_dtype;
-};
-
-/// The input of a product, kept for its weight's gradient or made again from what others keep.
-class ProductInput {
- public:
-  ProductInput() = default;
-  /// `rows` are x in the type of the product.
-  ProductInput(const Tensor& x, const Tensor& rows)
-      : again_(x.dtype() == rows.dtype() ? autograd::RecomputeOf(x) : nullptr) {
-    if (!again_) kept_ = SavedTensor(rows);
-  }
-
-  Tensor Unpack() const { return again_ ? raw::AsMatrix(again_()) : kept_.Unpack(); }
-
- private:
-  SavedTensor kept_;
-  std::function<Tensor()> again_;
 };
 
 /// Sets the gradients of a weight and its bias, inputs `index` and `index + 1` of the function,
@@ -109,7 +88,7 @@ void SetParameterGrads(BackwardContext& context, int index, const LinearParamete
 /// Sets the gradient of x, input 0 of the function, from that of x @ weight^T.
 void SetInputGrad(BackwardContext& context, const LinearParameters& parameters,
                   const Tensor& grad_out, const Dims& x_shape, DataType x_dtype) {
-  const Tensor weight = parameters.ProductWeight();
+  const Tensor weight = parameters.product_weight.Unpack();
   Tensor grad_x =
       Tensor::Empty({grad_out.size(0), weight.size(1)}, grad_out.dtype(), grad_out.device());
   Call<op::Gemm>(grad_x, grad_out, weight, Tensor(), false);
@@ -202,7 +181,7 @@ Tensor GeluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias,
               context.NeedsGrad(2)
                   ? Tensor::Empty({grad_pre.size(1)}, grad_pre.dtype(), grad_pre.device())
                   : Tensor();
-          Call<op::GemmGeluBackward>(grad_pre, fc_bias_grad, grad_out, proj.ProductWeight(),
+          Call<op::GemmGeluBackward>(grad_pre, fc_bias_grad, grad_out, proj.product_weight.Unpack(),
                                      pre_values);
           SetParameterGrads(context, 1, fc, grad_pre, input.Unpack(), std::move(fc_bias_grad));
           if (context.NeedsGrad(0)) SetInputGrad(context, fc, grad_pre, x_shape, x_dtype);
@@ -246,7 +225,7 @@ Tensor SwiGluMlp(const Tensor& x, const Tensor& fc_weight, const Tensor& fc_bias
          x_dtype = x.dtype()](BackwardContext& context) {
           const Tensor grad_out = raw::AsMatrix(raw::Contiguous(context.TakeGradOutput()));
           const Tensor pre_values = pre.Unpack();
-          const Tensor proj_weight = proj.ProductWeight();
+          const Tensor proj_weight = proj.product_weight.Unpack();
           Tensor grad_hidden = Tensor::Empty({grad_out.size(0), proj_weight.size(1)},
                                              grad_out.dtype(), grad_out.device());
           Call<op::Gemm>(grad_hidden, grad_out, proj_weight, Tensor(), false);

@@ -6,6 +6,7 @@
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/functions/helpers.h"
 #include "infini_train/autograd/node.h"
+#include "infini_train/autograd/selective_recompute.h"
 #include "infini_train/core/error.h"
 
 namespace infini_train {
@@ -26,6 +27,8 @@ Tensor Reshaped(std::string_view name, const Tensor& x, Tensor view) {
           context.SetGrad(0, raw::Reshape(context.TakeGradOutput(), shape));
         },
         view.SharesStorageWith(x) ? RecordKind::kView : RecordKind::kNewOutputs);
+    autograd::SetRecomputeFrom(
+        x, view, [shape = view.shape()](const Tensor& x) { return raw::Reshape(x, shape); });
   }
   return view;
 }
