@@ -59,15 +59,19 @@ TEST(LoraTargets, AreEndsOfNamesOrAPattern) {
                                        "h.1.attn.c_attn", "h.1.attn.c_proj", "h.1.mlp.c_proj"));
 }
 
-/// The adapters of a model of LLaMA's kind, layers and parts of them, in order.
-std::vector<std::string> AdaptedOfLlama(const std::string& targets) {
-  const Model model = LoadModel(fs::path(GOLDEN_FOLDER) / "llama");
+/// The adapters of a golden model, layers and parts of them, in order.
+std::vector<std::string> AdaptedOf(const std::string& golden, const std::string& targets) {
+  const Model model = LoadModel(fs::path(GOLDEN_FOLDER) / golden);
   const Lora lora(model, {.rank = 2, .targets = ParseLoraTargets(targets)}, 1);
   std::vector<std::string> names;
   for (const auto& [name, parameter] : model.module->NamedParameters()) {
     if (name.starts_with("h.0.") && name.ends_with(".A")) names.push_back(name.substr(4));
   }
   return names;
+}
+
+std::vector<std::string> AdaptedOfLlama(const std::string& targets) {
+  return AdaptedOf("llama", targets);
 }
 
 TEST(LoraTargets, PartsOfALayerHaveAdaptersOfTheirOwn) {
@@ -86,6 +90,45 @@ TEST(LoraTargets, PartsOfALayerHaveAdaptersOfTheirOwn) {
   EXPECT_EQ(AdaptedOfLlama("").size(), 7u);
 }
 
+// As for PEFT, to which experts and routers are no linear layers.
+TEST(LoraTargets, OfAModelWithExpertsAreTheLayersOfItsAttention) {
+  const auto attention = ElementsAre("attn.c_attn.lora.q_proj.A", "attn.c_attn.lora.k_proj.A",
+                                     "attn.c_attn.lora.v_proj.A", "attn.c_proj.lora.o_proj.A");
+  EXPECT_THAT(AdaptedOf("mixtral", "all-linear"), attention);
+  EXPECT_THAT(AdaptedOf("mixtral", ""), attention);
+  EXPECT_THAT(AdaptedOf("mixtral", "q_proj,v_proj"),
+              ElementsAre("attn.c_attn.lora.q_proj.A", "attn.c_attn.lora.v_proj.A"));
+  EXPECT_THAT(AdaptedOf("mixtral", "attn.c_proj"), ElementsAre("attn.c_proj.lora.o_proj.A"));
+}
+
+TEST(LoraTargets, NamesOfExpertsAndRoutersAreErrorsThatNameThem) {
+  const Model model = LoadModel(fs::path(GOLDEN_FOLDER) / "mixtral_8_experts");
+  const auto refusal = [&](const std::string& targets) {
+    return MessageOf([&] { Lora(model, {.rank = 2, .targets = ParseLoraTargets(targets)}, 1); });
+  };
+  EXPECT_EQ(refusal("q_proj,experts.3.w2"),
+            "lora_target_modules: only linear layers of blocks, outside of mixtures of experts, "
+            "can have adapters; found model.layers.0.block_sparse_moe.experts.3.w2, "
+            "model.layers.1.block_sparse_moe.experts.3.w2");
+  EXPECT_THAT(refusal("w1"), HasSubstr("found model.layers.0.block_sparse_moe.experts.0.w1, "
+                                       "model.layers.0.block_sparse_moe.experts.1.w1, "
+                                       "model.layers.0.block_sparse_moe.experts.2.w1, "
+                                       "model.layers.0.block_sparse_moe.experts.3.w1 and 12 more"));
+  EXPECT_THAT(refusal("gate"), HasSubstr("found model.layers.0.block_sparse_moe.gate, "
+                                         "model.layers.0.mlp.gate, "));
+  EXPECT_THAT(refusal("gate_up_proj"),
+              HasSubstr("found model.layers.0.mlp.experts.gate_up_proj, "));
+  EXPECT_THAT(refusal("mlp.experts.down_proj"), HasSubstr("found model.layers.0.mlp.experts.down"));
+  EXPECT_THAT(refusal("router"), HasSubstr("found h.0.mlp.router, h.1.mlp.router"));
+  EXPECT_THAT(refusal("c_fc"), HasSubstr("found h.0.mlp.experts.c_fc, h.1.mlp.experts.c_fc"));
+  EXPECT_THAT(refusal("c_proj"), HasSubstr("found h.0.mlp.experts.c_proj, "));
+  EXPECT_THAT(refusal(R"(model\..*\.w[123])"), HasSubstr("experts.0.w1, "));
+  EXPECT_THAT(refusal("gate_proj"), HasSubstr("gate_proj matches no linear layer of the model's "
+                                              "blocks; expected all-linear, c_attn, c_proj, "));
+  for (const auto& [name, parameter] : model.module->NamedParameters())
+    EXPECT_TRUE(parameter.requires_grad()) << name << ": expected an untouched model";
+}
+
 TEST(LoraTargets, NamesThatAreNotThereAreErrors) {
   const auto refusal = [](const std::string& targets) {
     return Refusal({.rank = 2, .targets = ParseLoraTargets(targets)});
@@ -100,6 +143,7 @@ TEST(LoraTargets, NamesThatAreNotThereAreErrors) {
               HasSubstr("only linear layers of blocks, outside of mixtures of experts, can have "
                         "adapters; found wte"));
   EXPECT_THAT(refusal("h\\.(0"), HasSubstr("lora_target_modules: expected a regular expression"));
+  EXPECT_THAT(refusal(R"(transformer\.wte|.*c_attn)"), HasSubstr("found wte"));
   EXPECT_EQ(MessageOf([] { ParseLoraTargets("c_attn,"); }),
             "lora_target_modules: expected names separated by commas, found an empty one");
 }
@@ -170,6 +214,7 @@ TEST_F(SpoiledAdapters, FieldsThatAreNotSupportedAreNamed) {
       {"modules_to_save", {"lm_head"}, "not supported"},
       {"rank_pattern", {{"c_fc", 4}}, "not supported"},
       {"layers_to_transform", {0}, "not supported"},
+      {"target_parameters", {"mlp.experts.gate_up_proj"}, "not supported"},
       {"a_field_of_tomorrow", 3, "expected null, false or nothing, found 3: not supported"},
       {"init_lora_weights", "pissa", "not supported"},
       {"r", 0, "expected a positive rank, found 0"},

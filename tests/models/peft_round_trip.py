@@ -18,6 +18,7 @@ TARGETS = {
     "gpt2": ["", "attn.c_proj,c_fc", "all-linear"],
     "llama": ["", "q_proj,gate_proj", "c_attn,mlp.c_proj"],
     "qwen3": [r".*\.(k|o|up)_proj", "c_fc"],
+    "mixtral": ["", "q_proj,v_proj"],
 }
 
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -60,12 +61,18 @@ std::string KnownNames(const LoraSites& sites) {
 void RefuseOthers(const LoraSites& sites, const std::function<bool(const std::string&)>& matches,
                   const std::string& where) {
   std::vector<std::string> found;
-  std::copy_if(sites.others.begin(), sites.others.end(), std::back_inserter(found), matches);
+  for (const OtherModule& other : sites.others) {
+    if (matches(other.name) || matches(other.alias)) found.push_back(other.name);
+  }
   if (found.empty()) return;
+  constexpr std::size_t kShown = 4;  // a name may be that of every expert of every layer
+  const std::size_t shown = std::min(found.size(), kShown);
+  std::string names = fmt::format("{}", fmt::join(found.begin(), found.begin() + shown, ", "));
+  if (shown < found.size()) names += fmt::format(" and {} more", found.size() - shown);
   throw Error(
       fmt::format("{}: only linear layers of blocks, outside of mixtures of experts, can have "
                   "adapters; found {}",
-                  where, fmt::join(found, ", ")));
+                  where, names));
 }
 
 }  // namespace
@@ -95,16 +102,21 @@ LoraSites FindLoraSites(const Model& model) {
   }
   const std::string prefix(family.optional_prefix());
   LoraSites sites;
-  std::set<std::string> others;
+  std::map<std::string, std::string> others;
+  const auto add_other = [&](const std::string& layer, const std::string& module) {
+    if (module != layer) others.emplace(prefix + module, module);
+    others.emplace(layer, module == layer ? prefix + module : layer);
+  };
   for (const WeightMapping& mapping : family.WeightMap(model.config)) {
     if (mapping.parameter.ends_with(".bias")) continue;
     const std::string layer = ModuleOf(mapping.parameter);
     const auto found = linears.find(layer);
+    if (found == linears.end() && !mapping.whole.empty()) add_other(layer, ModuleOf(mapping.whole));
     std::int64_t row = 0;
     for (const WeightPart& part : mapping.parts) {
       const std::string module = ModuleOf(part.name);
       if (found == linears.end()) {
-        others.insert({layer, module});
+        add_other(layer, module);
         continue;
       }
       LoraSite site;
@@ -121,7 +133,8 @@ LoraSites FindLoraSites(const Model& model) {
       sites.adaptable.push_back(std::move(site));
     }
   }
-  sites.others.assign(others.begin(), others.end());
+  for (const auto& [name, alias] : others)
+    sites.others.push_back({name, alias});
   return sites;
 }
 
@@ -180,7 +193,8 @@ LoraTargets DescribeLoraSites(const LoraSites& sites, const std::vector<LoraSite
     const auto matched = std::count_if(sites.adaptable.begin(), sites.adaptable.end(),
                                        [&](const LoraSite& site) { return is_meant(site.module); });
     if (static_cast<std::size_t>(matched) == chosen.size() &&
-        std::none_of(sites.others.begin(), sites.others.end(), is_meant)) {
+        std::none_of(sites.others.begin(), sites.others.end(),
+                     [&](const OtherModule& other) { return is_meant(other.name); })) {
       return {{ends.begin(), ends.end()}, {}};
     }
   }

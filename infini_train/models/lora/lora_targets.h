@@ -20,11 +20,16 @@ struct LoraSite {
   std::int64_t features = 0;
 };
 
-/// The linear layers of a model's blocks, in order, and the names of its other modules with
-/// matrices, which cannot have adapters.
+/// A module that cannot have adapters.
+struct OtherModule {
+  std::string name;   ///< here, or Hugging Face's
+  std::string alias;  ///< the latter with, or without, the prefix that files may leave out
+};
+
+/// The linear layers of a model's blocks, in order, and its other modules with matrices.
 struct LoraSites {
   std::vector<LoraSite> adaptable;
-  std::vector<std::string> others;
+  std::vector<OtherModule> others;
 };
 LoraSites FindLoraSites(const Model& model);
 
