@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -76,6 +77,15 @@ TokenShard::TokenShard(const std::string& path) : file_(path) {
         "{}: the header announces {} tokens, so expected {} bytes, found {} bytes ({} tokens)",
         path, size_, expected, bytes, (bytes - kHeaderBytes) / TokenSize(type_)));
   }
+}
+
+bool TokenShard::HasMagic(const std::string& path) {
+  const MappedFile file(path);
+  int32_t magic = 0;
+  if (file.bytes().size() < sizeof(magic)) return false;
+  std::memcpy(&magic, file.bytes().data(), sizeof(magic));
+  return std::any_of(std::begin(kFormats), std::end(kFormats),
+                     [magic](const Format& format) { return format.magic == magic; });
 }
 
 int64_t TokenShard::Read(int64_t begin, std::span<int64_t> out) const {

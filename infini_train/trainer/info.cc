@@ -5,9 +5,8 @@
 #include <filesystem>
 
 #include "infini_train/core/device/device_guard.h"
-#include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
-#include "infini_train/data/token_dataset.h"
+#include "infini_train/data/token_shard.h"
 #include "infini_train/models/lora.h"
 #include "infini_train/models/model.h"
 #include "infini_train/ops/dispatch.h"
@@ -66,15 +65,6 @@ void DescribeAdapters(const std::filesystem::path& folder, std::FILE* out) {
              base.empty() ? "not named" : base);
 }
 
-/// Whether a file starts like a token shard; its own reader says what is wrong with it.
-bool LooksLikeTokens(const std::filesystem::path& path) {
-  try {
-    return TokenShard(path.string()).size() >= 0;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 }  // namespace
 
 void InfoCommand(const InfoOptions& options, std::FILE* out) {
@@ -108,7 +98,7 @@ void InfoCommand(const InfoOptions& options, std::FILE* out) {
     return;
   }
   std::error_code error;
-  if (std::filesystem::is_regular_file(options.path, error) && LooksLikeTokens(options.path)) {
+  if (std::filesystem::is_regular_file(options.path, error) && TokenShard::HasMagic(options.path)) {
     const TokenShard shard(options.path);
     std::int64_t largest = -1;
     std::vector<std::int64_t> block(std::size_t{1} << 20);

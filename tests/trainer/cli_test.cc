@@ -484,6 +484,13 @@ TEST(Commands, FromTextToText) {
   EXPECT_THAT(Call({"info", run / "model"}).out, HasSubstr("vocabulary 257, 32 positions"));
   EXPECT_THAT(Call({"info", run / "train.bin"}).out,
               HasSubstr("60 tokens of 2 bytes, largest id 59"));
+  std::filesystem::resize_file(std::string(run / "train.bin"), 1024 + 2 * 50 + 1);
+  ExpectRefused({"info", run / "train.bin"},
+                {"train.bin: the header announces 60 tokens, so expected 1144 bytes, found 1125 "
+                 "bytes (50 tokens)"});
+  std::filesystem::resize_file(std::string(run / "train.bin"), 100);
+  ExpectRefused({"info", run / "train.bin"},
+                {"train.bin: not a token file: expected a header of 1024 bytes, found 100 bytes"});
   EXPECT_THAT(Call({"info", "gpt2"}).out, HasSubstr("124439808 parameters"));
   EXPECT_THAT(Call({"info", "mixtral-8x7b"}).out,
               AllOf(HasSubstr("46702792704 parameters"),
