@@ -119,7 +119,8 @@ TEST_P(GoldenFamily, IsExportedAsItIs) {
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenFamily,
                          ::testing::Values("gpt2", "llama", "llama_biases", "llama_one_key_head",
-                                           "qwen3", "qwen3_windows"),
+                                           "qwen3", "qwen3_windows", "mixtral",
+                                           "mixtral_8_experts"),
                          [](const auto& info) { return info.param; });
 
 /// A small model of a family with the byte tokenizer's vocabulary.
@@ -197,7 +198,7 @@ TEST_P(SmallFamily, TextsEndAtAnyOfTheEndIds) {
   EXPECT_EQ(Generate({"line"}, 0.0), expected + decoder.Finish() + "\n");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SmallFamily, ::testing::Values("gpt2", "llama", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(All, SmallFamily, ::testing::Values("gpt2", "llama", "qwen3", "mixtral"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
