@@ -18,6 +18,7 @@
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/threads.h"
+#include "infini_train/models/lora.h"
 #include "infini_train/models/model.h"
 #include "infini_train/ops/matmul_precision.h"
 #include "infini_train/optim/optimizer.h"
@@ -52,6 +53,8 @@ struct Options {
   std::int64_t sequence_length = 64;
   std::string graph = "auto";
   std::string recompute = "none";
+  std::int64_t lora_rank = 0;
+  std::string lora_target_modules;
   bool deterministic = true;
   std::string profile;
   std::string weights;
@@ -86,6 +89,28 @@ class SplitMix64 {
  private:
   std::uint64_t state_ = 0;
 };
+
+/// Of tensors that no other shares memory with.
+std::int64_t Bytes(const optim::NamedTensors& tensors) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, tensor] : tensors)
+    bytes += static_cast<std::int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+std::int64_t NumElements(const optim::NamedTensors& tensors) {
+  std::int64_t elements = 0;
+  for (const auto& [name, tensor] : tensors)
+    elements += tensor.numel();
+  return elements;
+}
+
+/// The parameters that training changes.
+optim::NamedTensors TrainedParameters(const models::Model& model) {
+  optim::NamedTensors trained = model.module->NamedParameters();
+  std::erase_if(trained, [](const auto& parameter) { return !parameter.second.requires_grad(); });
+  return trained;
+}
 
 std::vector<TokenBatch> MakeBatches(const Options& o, std::int64_t vocab_size) {
   const std::uint64_t modulus = static_cast<std::uint64_t>(std::min(vocab_size, kLargestToken));
@@ -137,8 +162,15 @@ void Run(const Options& o) {
       models::CreateModel(config, 0, {device, ParseDataType(o.param_dtype)});
   if (!o.weights.empty()) ShareWeights(model, o.weights);
   model.module->set_activation_checkpointing({kRecompute.at(o.recompute), 1});
-  optim::AdamW optimizer(optim::DecayMatricesOnly(model.module->NamedParameters(), 0.1),
-                         {0.9, 0.95, 1e-8});
+  std::optional<models::Lora> lora;
+  if (o.lora_rank > 0) {
+    lora.emplace(model,
+                 models::LoraOptions{.rank = o.lora_rank,
+                                     .targets = models::ParseLoraTargets(o.lora_target_modules)},
+                 0);
+  }
+  const optim::NamedTensors trained = TrainedParameters(model);
+  optim::AdamW optimizer(optim::DecayMatricesOnly(trained, 0.1), {0.9, 0.95, 1e-8});
   trainer::StepRunner runner(model, optimizer,
                              {autocast_dtype, kGradClip, trainer::ParseGraphMode(o.graph)},
                              [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
@@ -182,7 +214,10 @@ void Run(const Options& o) {
   json["gflops"] = t.TrainingFlopsPerToken(o.sequence_length) * tokens / step_ms * 1e-6;
   json["peak_rss_bytes"] = StatusBytes("VmHWM");
   json["rss_before_model_bytes"] = rss_before_model;
-  if (!device.is_cpu()) json["peak_device_bytes"] = peak_device_bytes;
+  json["peak_device_bytes"] = peak_device_bytes;
+  json["parameter_bytes"] = Bytes(model.module->NamedParameters());
+  json["trained_parameters"] = NumElements(trained);
+  json["optimizer_state_bytes"] = Bytes(optimizer.StateDict());
   json["captured"] = captured;
   json["seconds_to_first_step"] = seconds_to_first_step;
   json["loss"] = losses.back();
@@ -209,6 +244,10 @@ int main(int argc, char** argv) {
   app.add_option("--recompute", options.recompute,
                  "none, block or selective: what backward makes again")
       ->check(CLI::IsMember(infini_train::kRecompute));
+  app.add_option("--lora_rank", options.lora_rank, "trains adapters of this rank alone; 0 for none")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--lora_target_modules", options.lora_target_modules,
+                 "layers with adapters, as in infini-train train");
   app.add_option(
       "--deterministic", options.deterministic,
       "false: kernels may give other bits each time, as with INFINI_TRAIN_DETERMINISTIC=0");
