@@ -12,7 +12,8 @@ Cases that differ for our program alone share PyTorch's results. Exit status 1 i
 its case's or `--min_ratio`, or a ratio of peak memory above its case's; 2 if a contender fails.
 
 With `--weights DIR` all start from the same weights, those of `train_step`, kept in DIR/MODEL; exit
-status 1 too if losses of the first steps are then farther apart than rounding explains.
+status 1 too if the first gradient's norm or losses of the first steps are then farther apart than
+rounding explains.
 """
 
 import argparse
@@ -37,9 +38,9 @@ DEFAULT_CASES = {
 }
 # What a case's type means to each side: fp8 is our option for products, beside bfloat16 in PyTorch.
 TORCH_DTYPES = {"float32": "float32", "bfloat16": "bfloat16", "fp8": "bfloat16"}
-# Largest relative difference of losses from equal weights, in the first steps: what rounding does to
-# training without warm-up grows from step to step.
-LOSS_TOLERANCES = {"float32": 1e-4, "bfloat16": 1e-2, "fp8": 3e-2}
+# Largest relative difference from equal weights of the losses of the first steps and of the first
+# gradient's norm. What rounding does to training without warm-up grows from step to step.
+TOLERANCES = {"float32": 1e-4, "bfloat16": 1e-2, "fp8": 3e-2}
 COMPARED_STEPS = 6
 OUR_FLAGS = {
     "float32": ["--dtype", "float32"],
@@ -308,23 +309,22 @@ def below_target(arguments: argparse.Namespace, measured: dict[Case, Results]) -
     return below
 
 
-def different_losses(measured: dict[Case, Results]) -> list[str]:
-    """Cases whose programs, from equal weights, have other losses in the first steps."""
+def different_numbers(measured: dict[Case, Results]) -> list[str]:
+    """Cases whose programs, from equal weights, have another first gradient or other losses in the first steps."""
     different = []
     for case, results in measured.items():
-        ours = results.get(OURS, [])
         for name in case.anchors:
-            pairs = [
-                pair
-                for mine, theirs in zip(ours, results.get(name, []), strict=False)
-                for pair in zip(mine["losses"][:COMPARED_STEPS], theirs["losses"][:COMPARED_STEPS], strict=True)
-            ]
-            if not pairs:
-                continue
-            apart = max(abs(mine - theirs) / theirs if math.isfinite(mine) else math.inf for mine, theirs in pairs)
-            print(f"{case}: losses of {len(pairs)} steps are at most {apart:.1e} apart from those of {name}")
-            if not apart <= LOSS_TOLERANCES[case.dtype]:
-                different.append(f"{case}, {name}: {apart:.1e} apart, expected {LOSS_TOLERANCES[case.dtype]:g}")
+            apart = {"losses": 0.0, "grad_norms": 0.0}
+            for mine, theirs in zip(results.get(OURS, []), results.get(name, []), strict=False):
+                for key, count in (("losses", COMPARED_STEPS), ("grad_norms", 1)):
+                    for found, expected in zip(mine[key][:count], theirs[key][:count], strict=True):
+                        share = abs(found - expected) / expected
+                        apart[key] = max(apart[key], share if math.isfinite(share) else math.inf)
+            losses, norm = apart.values()
+            text = f"{case}, beside {name}: first losses at most {losses:.1e} apart, first gradient's norm {norm:.1e}"
+            print(text)
+            if max(losses, norm) > TOLERANCES[case.dtype]:
+                different.append(f"{text}, expected {TOLERANCES[case.dtype]:g}")
     return different
 
 
@@ -375,8 +375,8 @@ def main() -> int:
         arguments.json.write_text(results_json(measured, arguments.device))
     if any(set(results) != set(contenders(arguments, case)) for case, results in measured.items()):
         return 2
-    if arguments.weights and (different := different_losses(measured)):
-        print(f"losses differ: {'; '.join(different)}", file=sys.stderr)
+    if arguments.weights and (different := different_numbers(measured)):
+        print(f"the programs differ: {'; '.join(different)}", file=sys.stderr)
         return 1
     if below := below_target(arguments, measured):
         print(f"below the target: {'; '.join(below)}", file=sys.stderr)

@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> dict:
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
 
-    losses, seconds = [], []
+    losses, grad_norms, seconds = [], [], []
     for step in range(arguments.steps):
         batch = batches[step % BATCHES]
         inputs, labels = batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
@@ -94,12 +94,13 @@ def run(arguments: argparse.Namespace) -> dict:
         with autocast:
             loss = step_loss(inputs, labels)
         loss.backward()
-        nn.utils.clip_grad_norm_(parameters, 1.0)
+        norm = nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
         synchronize()
         seconds.append(time.perf_counter() - begin)
         losses.append(loss.item())
+        grad_norms.append(norm.item())
 
     median = statistics.median(seconds[min(WARMUP_STEPS, len(seconds) // 2) :])
     step_tokens = batch_size * sequence_length
@@ -125,6 +126,7 @@ def run(arguments: argparse.Namespace) -> dict:
         "first_loss": losses[0],
         "loss": losses[-1],
         "losses": losses,
+        "grad_norms": grad_norms,
         "python": platform.python_version(),
     }
     if device.type == "cuda":

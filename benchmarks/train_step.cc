@@ -178,16 +178,18 @@ void Run(const Options& o) {
   const double tokens = static_cast<double>(o.batch_size * o.sequence_length);
   std::vector<double> milliseconds;
   double seconds_to_first_step = 0.0;
-  std::vector<double> losses;
+  std::vector<double> losses, grad_norms;
   std::size_t peak_device_bytes = 0;
   for (int step = 0; step < o.steps; ++step) {
     const TokenBatch& batch = batches[static_cast<std::size_t>(step % kNumBatches)];
     allocator::ResetPeakStats(device);
     Synchronize(device);
     const Clock::time_point begin = Clock::now();
-    losses.push_back(runner.Run({&batch, 1}, kLearningRate).loss);
+    const trainer::StepResult result = runner.Run({&batch, 1}, kLearningRate);
     Synchronize(device);
     const Clock::time_point end = Clock::now();
+    losses.push_back(result.loss);
+    grad_norms.push_back(result.grad_norm);
     milliseconds.push_back(std::chrono::duration<double, std::milli>(end - begin).count());
     if (step == 0) seconds_to_first_step = std::chrono::duration<double>(end - start).count();
     const std::size_t used = allocator::Stats(device).peak_allocated;
@@ -222,6 +224,7 @@ void Run(const Options& o) {
   json["seconds_to_first_step"] = seconds_to_first_step;
   json["loss"] = losses.back();
   json["losses"] = losses;
+  json["grad_norms"] = grad_norms;
   fmt::print("{}\n", json.dump());
 }
 

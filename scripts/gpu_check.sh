@@ -15,8 +15,8 @@ now or earlier:
   training     a small GPT-2 and GPT-2 124M on GPU and CPU, whose losses must agree, and a small LLaMA of
                8192 positions, its gradients too, with every way to compute attention;
                COMPARE_FLAGS for tests/training/compare_devices
-  transformers LLaMA 3.2 1B, 2 x 8192, in our program and in Transformers from equal weights: the losses
-               of the first steps must agree within 1e-2
+  transformers LLaMA 3.2 1B, 2 x 8192, in our program and in Transformers from equal weights: the norm
+               of the first gradient and the losses of the first steps must agree within 1e-2
   determinism  two runs of 30 steps in bfloat16, with dropout, whose losses must be identical
   bench        training steps beside PyTorch's, in turn; bench:NAME,... for some of the cases
                  bf16_64  GPT-2 124M, 64 x 1024 tokens, bfloat16, beside torch.compile
