@@ -37,7 +37,7 @@ def main() -> int:
                 copy = scratch / f"{index}-{kind}"
                 run(copy_model, original, copy, *options)
                 run(*check, copy, original)
-        for preset in ["gpt2-nano", "llama3-nano", "qwen3-nano"]:
+        for preset in ["gpt2-nano", "llama3-nano", "qwen3-nano", "mixtral-nano"]:
             run(copy_model, preset, scratch / preset)
             run(*check, scratch / preset)
     return 0
