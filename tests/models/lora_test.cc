@@ -90,7 +90,7 @@ TEST(LoraTargets, PartsOfALayerHaveAdaptersOfTheirOwn) {
   EXPECT_EQ(AdaptedOfLlama("").size(), 7u);
 }
 
-// As for PEFT, to which experts and routers are no linear layers.
+// PEFT's all-linear means experts and routers, too.
 TEST(LoraTargets, OfAModelWithExpertsAreTheLayersOfItsAttention) {
   const auto attention = ElementsAre("attn.c_attn.lora.q_proj.A", "attn.c_attn.lora.k_proj.A",
                                      "attn.c_attn.lora.v_proj.A", "attn.c_proj.lora.o_proj.A");
