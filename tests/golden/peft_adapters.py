@@ -29,12 +29,16 @@ ADAPTERS = {
     "gpt2": {"r": 4, "lora_alpha": 6, "target_modules": ["c_attn", "attn.c_proj", "c_fc"], "fan_in_fan_out": True},
     "llama": {"r": 3, "lora_alpha": 5, "target_modules": "all-linear"},
     "qwen3": {"r": 4, "lora_alpha": 7, "target_modules": r".*\.(q|v|down)_proj", "use_rslora": True},
+    "mixtral": {"r": 3, "lora_alpha": 5, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]},
 }
 
 
 def loss_of(model: torch.nn.Module, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    logits = model(input_ids=ids, use_cache=False).logits
-    return logits, F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    outputs = model(input_ids=ids, use_cache=False)
+    loss = F.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten())
+    if getattr(outputs, "aux_loss", None) is not None:
+        loss = loss + model.config.router_aux_loss_coef * outputs.aux_loss
+    return outputs.logits, loss
 
 
 def published(model: PeftModel, folder: Path) -> dict[str, Tensor]:

@@ -148,7 +148,8 @@ TEST_P(LoraGolden, MergedItComputesTheSameAndIsAModelLikeAnother) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, LoraGolden, ::testing::Values("gpt2", "llama", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Families, LoraGolden,
+                         ::testing::Values("gpt2", "llama", "qwen3", "mixtral"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace
