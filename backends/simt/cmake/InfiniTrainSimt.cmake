@@ -48,10 +48,9 @@ function(infinitrain_add_simt_emulator)
   find_package(Boost REQUIRED COMPONENTS context)
   find_package(fmt CONFIG REQUIRED)
   find_package(Threads REQUIRED)
-  set(sources block_runner early fault fiber grid launch options race_detector shared_memory)
   cmake_path(GET CMAKE_CURRENT_FUNCTION_LIST_DIR PARENT_PATH simt)
-  list(TRANSFORM sources REPLACE "(.+)" "${simt}/emulator/\\1.cc")
-  add_library(infini_train_simt_emulator STATIC ${sources})
+  include("${simt}/emulator/sources.cmake")
+  add_library(infini_train_simt_emulator STATIC ${simt_emulator_sources} "${simt}/emulator/launch.cc")
   set_target_properties(infini_train_simt_emulator PROPERTIES
     POSITION_INDEPENDENT_CODE ON OPTIMIZE_DEPENDENCIES ON CXX_EXTENSIONS OFF
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)

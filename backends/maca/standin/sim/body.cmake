@@ -7,10 +7,8 @@ find_package(DNNL REQUIRED)
 # The emulator's time is not the kernels': compiling them fully optimised costs twice as much as it gains.
 set(MACA_STANDIN_DEVICE_FLAGS -O1 CACHE STRING "Flags that mxcc gives its compiler for -x maca besides")
 
-set(emulator block_runner early fault fiber grid options race_detector shared_memory)
-list(TRANSFORM emulator REPLACE "(.+)" "${repository}/backends/simt/emulator/\\1.cc")
-target_sources(mcruntime PRIVATE sim/device.cc sim/launch.cc ${emulator}
-  "${repository}/infini_train/core/device/environment.cc" "${repository}/infini_train/core/error.cc")
+include("${repository}/backends/simt/emulator/sources.cmake")
+target_sources(mcruntime PRIVATE sim/device.cc sim/launch.cc ${simt_emulator_sources} ${simt_emulator_core_sources})
 target_link_libraries(mcruntime PRIVATE Boost::context fmt::fmt)
 
 maca_standin_library(mcblas mcblas.cc sim/mcblas.cc)
