@@ -45,9 +45,7 @@ SIMT_KERNEL void AttentionKernel(Arguments<S> args) {
     const std::int64_t h = block / tiles % shape.heads;
     const std::int64_t b = block / tiles / shape.heads;
     do {
-      const std::int64_t rows = Min<std::int64_t>(shape.SampleEnd(t0, shape.queries),
-                                                  t0 - t0 % Tile::kRows + Tile::kRows) -
-                                t0;
+      const std::int64_t rows = shape.RowsOfTile<Tile::kRows>(t0, shape.queries);
       const HeadRange first = shape.VisibleKeys(t0);
       const HeadRange last = shape.VisibleKeys(t0 + rows - 1);
 

@@ -29,9 +29,7 @@ SIMT_KERNEL void KeyGradientsKernel(AttentionGradients<S> args) {
     const std::int64_t kv_head = block / tiles % shape.kv_heads;
     const std::int64_t b = block / tiles / shape.kv_heads;
     do {
-      const std::int64_t rows =
-          Min<std::int64_t>(shape.SampleEnd(s0, shape.keys), s0 - s0 % Tile::kRows + Tile::kRows) -
-          s0;
+      const std::int64_t rows = shape.RowsOfTile<Tile::kRows>(s0, shape.keys);
       const std::int64_t s = s0 + Tile::Row();  // this lane's first key
       const HeadRange queries = shape.QueriesOf(s0, s0 + rows - 1);
 

@@ -31,9 +31,7 @@ SIMT_KERNEL void QueryGradientsKernel(AttentionGradients<S> args) {
     const std::int64_t b = block / tiles / shape.heads;
     const std::int64_t kv_head = h / shape.group;
     do {
-      const std::int64_t rows = Min<std::int64_t>(shape.SampleEnd(t0, shape.queries),
-                                                  t0 - t0 % Tile::kRows + Tile::kRows) -
-                                t0;
+      const std::int64_t rows = shape.RowsOfTile<Tile::kRows>(t0, shape.queries);
       const std::int64_t t = t0 + Tile::Row();  // this lane's first query
 
       C delta[kRows] = {};

@@ -135,6 +135,12 @@ struct AttentionShape {
     const std::int64_t end = SampleOf(first, positions).end;
     return end > first ? end : positions;
   }
+  /// How many of `positions` queries, or keys, from `first` on are of one sample and of its tile of
+  /// kRows.
+  template <int kRows>
+  SIMT_DEVICE std::int64_t RowsOfTile(std::int64_t first, std::int64_t positions) const {
+    return Min<std::int64_t>(SampleEnd(first, positions), first - first % kRows + kRows) - first;
+  }
   /// The queries that may see any of the keys in [first, last].
   SIMT_DEVICE HeadRange QueriesOf(std::int64_t first, std::int64_t last) const {
     const HeadRange first_sample = SampleOf(first, queries);

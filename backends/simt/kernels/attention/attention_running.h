@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "backends/simt/kernels/attention/attention_tile.h"
+#include "backends/simt/kernels/softmax/statistics.h"
 #include "backends/simt/packed.h"
 
 /// Attention of few queries to many positions, which groups of lanes share out: each group has a
@@ -116,7 +117,7 @@ struct RunningSoftmax {
     Shrink(new_max);
     SIMT_UNROLL
     for (int i = 0; i < kKeys; ++i) {
-      const C weight = Exp(scores[i] - Shift(max));
+      const C weight = Exp(scores[i] - SoftmaxShift(max));
       total += weight;
       C value[Part::kCount];
       values[i].Widen(value);
@@ -142,13 +143,8 @@ struct RunningSoftmax {
   }
 
  private:
-  /// Differences to it are numbers.
-  SIMT_DEVICE static C Shift(C max) {
-    return max == -std::numeric_limits<C>::infinity() ? C(0) : max;
-  }
-
   SIMT_DEVICE void Shrink(C new_max) {
-    const C factor = Exp(max - Shift(new_max));
+    const C factor = Exp(max - SoftmaxShift(new_max));
     max = new_max;
     total *= factor;
     SIMT_UNROLL
@@ -201,7 +197,7 @@ struct BlockSoftmax {
       merged.weights[g] = maxima[g];
       if (merged.weights[g] > merged.max) merged.max = merged.weights[g];
     }
-    const C shift = merged.max == -std::numeric_limits<C>::infinity() ? C(0) : merged.max;
+    const C shift = SoftmaxShift(merged.max);
     SIMT_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       const C group_total = totals[g];

@@ -1,11 +1,12 @@
 #include "backends/simt/kernels/decode/gemv_plan.h"
 
 #include <charconv>
-#include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "backends/simt/dialect.h"
+#include "infini_train/core/device/environment.h"
 #include "infini_train/core/error.h"
 
 namespace infini_train::simt {
@@ -28,9 +29,9 @@ bool TakeCross(std::string_view& text) {
 }
 
 GemvPlan ReadPlan() {
-  const char* const value = std::getenv("INFINI_TRAIN_GEMV_PLAN");
-  if (value == nullptr || *value == '\0') return kDefaultPlan;
-  std::string_view text = value;
+  const std::optional<std::string> value = GetEnvironment("INFINI_TRAIN_GEMV_PLAN");
+  if (!value) return kDefaultPlan;
+  std::string_view text = *value;
   GemvPlan plan{};
   const bool shares = TakeNumber(text, kGroupWidth, GemvPlan::kMaxLanes, plan.lanes) &&
                       plan.lanes % kGroupWidth == 0 && TakeCross(text) &&
@@ -41,7 +42,7 @@ GemvPlan ReadPlan() {
   throw Error(
       "INFINI_TRAIN_GEMV_PLAN: expected <lanes>x<blocks>[x<batches>], lanes a multiple of " +
       std::to_string(kGroupWidth) + " up to " + std::to_string(GemvPlan::kMaxLanes) +
-      " and at most " + std::to_string(GemvPlan::kMaxBlocks) + " blocks, got '" + value + "'");
+      " and at most " + std::to_string(GemvPlan::kMaxBlocks) + " blocks, got '" + *value + "'");
 }
 
 }  // namespace

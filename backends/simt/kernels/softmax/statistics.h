@@ -8,6 +8,13 @@
 
 namespace infini_train::simt {
 
+/// What is subtracted before exponentials of elements up to `largest`: 0 where there is nothing but
+/// -inf, whose differences would be NaN.
+template <typename C>
+SIMT_DEVICE C SoftmaxShift(C largest) {
+  return largest == -std::numeric_limits<C>::infinity() ? C(0) : largest;
+}
+
 /// Of a part of a row: its largest element and the sum of e^(x - Shift()), kept while one reads
 /// (Milakov and Gimelshein 2018). A NaN makes the sum NaN.
 template <typename C>
@@ -19,11 +26,7 @@ struct SoftmaxStatistics {
     return {-std::numeric_limits<C>::infinity(), C(0)};
   }
 
-  /// What is subtracted before exponentials: 0 where there is nothing but -inf, whose differences
-  /// would be NaN.
-  SIMT_DEVICE C Shift() const {
-    return largest == -std::numeric_limits<C>::infinity() ? C(0) : largest;
-  }
+  SIMT_DEVICE C Shift() const { return SoftmaxShift(largest); }
 };
 
 /// e^(x - shift) for the elements of a row of T. Half types, which cannot hold more, get it from a
