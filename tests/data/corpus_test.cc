@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
 #include "infini_train/data/input_files.h"
 #include "infini_train/data/token_dataset.h"
+#include "tests/common/errors.h"
 #include "tests/data/token_files.h"
 
 namespace infini_train {
@@ -44,12 +44,7 @@ class CorpusTest : public ::testing::Test {
   TokenizeResult Run() const { return TokenizeCorpus(*tokenizer_, options_); }
 
   std::string Refusal() const {
-    try {
-      Run();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return testing::MessageOf([&] { Run(); });
   }
 
   // The text of token files, with | for the end of a text.

@@ -11,6 +11,7 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/data/shard_batches.h"
+#include "tests/common/errors.h"
 #include "tests/data/token_files.h"
 
 namespace infini_train {
@@ -18,6 +19,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::MessageOf;
 using testing::TemporaryFolder;
 using testing::WriteRawShard;
 using testing::WriteShard16;
@@ -36,16 +38,6 @@ ShardBatchOptions Options(int64_t batch_size, int64_t sequence_length, int64_t r
 std::shared_ptr<const BatchSource> Batches(std::shared_ptr<const TokenDataset> dataset,
                                            const ShardBatchOptions& options) {
   return std::make_shared<const ShardBatches>(std::move(dataset), options);
-}
-
-template <typename F>
-std::string MessageOf(F&& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // Two shards, of 100 tokens 0 ... 99 and of 129 tokens 1000 ... 1128.

@@ -12,6 +12,7 @@
 #include "infini_train/core/error.h"
 #include "infini_train/data/input_files.h"
 #include "infini_train/data/token_dataset.h"
+#include "tests/common/errors.h"
 #include "tests/data/token_files.h"
 
 namespace infini_train {
@@ -25,12 +26,7 @@ using testing::WriteRawShard;
 using testing::WriteShard16;
 
 std::string OpenError(const std::string& path) {
-  try {
-    const TokenShard shard(path);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::MessageOf([&] { const TokenShard shard(path); });
 }
 
 TEST(TokenShard, ReadsBothTypes) {

@@ -14,6 +14,7 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
+#include "tests/common/errors.h"
 #include "tests/data/token_files.h"
 #include "tests/data/tokenizer_files.h"
 
@@ -308,12 +309,7 @@ TEST_F(TokenizerFile, RefusesWhatItDoesNotUnderstand) {
 
 TEST_F(TokenizerFile, RefusesWhatIsNotJson) {
   const auto message = [](const std::string& path) -> std::string {
-    try {
-      LoadTokenizer(path);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return testing::MessageOf([&] { LoadTokenizer(path); });
   };
   EXPECT_THAT(message(folder_ / "missing.json"), HasSubstr("No such file"));
   EXPECT_THAT(message(folder_.path()), HasSubstr("tokenizer.json: cannot open"));

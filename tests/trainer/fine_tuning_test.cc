@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
 #include "infini_train/trainer/commands.h"
+#include "tests/common/errors.h"
 #include "tests/trainer/tiny_run.h"
 
 namespace infini_train::trainer {
@@ -68,12 +68,7 @@ class FineTuning : public ::testing::Test {
   }
 
   std::string Refusal(const TrainOptions& options) const {
-    try {
-      RunTrain(options);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return testing::MessageOf([&] { RunTrain(options); });
   }
 
   TinyRun run_;

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
+#include "tests/common/errors.h"
 #include "tests/data/token_files.h"
 
 namespace infini_train {
@@ -20,12 +20,7 @@ using ::testing::StartsWith;
 using testing::TemporaryFolder;
 
 std::string Refusal(const std::string& line) {
-  try {
-    ParseJsonRecord(line);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::MessageOf([&] { ParseJsonRecord(line); });
 }
 
 TEST(JsonRecord, IsATextOrAPromptWithItsCompletion) {
@@ -74,12 +69,7 @@ TEST(FindJsonLines, TakesFilesFoldersAndPatterns) {
       ElementsAre(folder / "data/notes.txt", folder / "data/a.jsonl", folder / "data/b.jsonl"));
   std::filesystem::create_directories(folder / "empty");
   const auto refusal = [](const std::string& input) -> std::string {
-    try {
-      FindJsonLines({input});
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return testing::MessageOf([&] { FindJsonLines({input}); });
   };
   EXPECT_EQ(refusal(folder / "empty"),
             folder / "empty" + ": expected files of JSON lines (*.jsonl), found none");

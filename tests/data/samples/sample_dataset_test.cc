@@ -10,6 +10,7 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
+#include "tests/common/errors.h"
 #include "tests/data/token_files.h"
 
 namespace infini_train {
@@ -32,12 +33,7 @@ class SampleDatasetTest : public ::testing::Test {
   }
 
   std::string Refusal(const std::string& lines, const SampleOptions& options = {}) const {
-    try {
-      Load(lines, options);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return testing::MessageOf([&] { Load(lines, options); });
   }
 
   TemporaryFolder folder_;
