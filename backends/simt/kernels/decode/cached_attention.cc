@@ -221,7 +221,7 @@ void LaunchHeads(const Context& context, Arguments<S> args) {
   const std::int64_t results = args.batch * args.heads * args.splits;
   Tensor partials;
   if (args.splits > 1) {
-    partials = Tensor::Empty({results * (args.head_size + 2)}, DataTypeOf<C>(), context.device);
+    partials = Tensor::Empty(Dims{results * (args.head_size + 2)}, DataTypeOf<C>(), context.device);
     args.partial_sums = partials.data<C>();
     args.partial_max = args.partial_sums + results * args.head_size;
     args.partial_totals = args.partial_max + results;
