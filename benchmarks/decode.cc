@@ -94,7 +94,8 @@ void Run(const Options& o) {
   double prompt_ms = 0;
   bool captured = false;
   for (int round = 0; round < o.rounds; ++round) {
-    nn::KeyValueCache cache(t.num_hidden_layers, positions);
+    nn::KeyValueCache cache(t.num_hidden_layers, positions, o.batch_size);
+    cache.MakeRoom(positions);
     Synchronize(device);
     Clock::time_point begin = Clock::now();
     const Tensor logits = (*model.module)(prompt, {.cache = &cache});

@@ -2,27 +2,59 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "infini_train/autograd/functions.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
 
 namespace infini_train::nn {
+namespace {
 
-KeyValueCache::KeyValueCache(std::int64_t num_layers, std::int64_t capacity) : capacity_(capacity) {
-  if (num_layers <= 0 || capacity <= 0) {
-    throw Error(fmt::format("key/value cache: expected positive sizes, got {} layers, {} positions",
-                            num_layers, capacity));
+/// Positions that the first buffers have beyond what is needed: most texts end within them.
+constexpr std::int64_t kFirstRoom = 512;
+
+}  // namespace
+
+KeyValueCache::KeyValueCache(std::int64_t num_layers, std::int64_t capacity,
+                             std::int64_t batch_size)
+    : capacity_(capacity) {
+  if (num_layers <= 0 || capacity <= 0 || batch_size <= 0) {
+    throw Error(
+        fmt::format("key/value cache: expected positive sizes, got {} layers, {} positions, {} "
+                    "sequences",
+                    num_layers, capacity, batch_size));
   }
   layers_.resize(static_cast<std::size_t>(num_layers));
+  lengths_.resize(static_cast<std::size_t>(batch_size));
+}
+
+std::int64_t KeyValueCache::length() const {
+  return *std::max_element(lengths_.begin(), lengths_.end());
+}
+
+void KeyValueCache::MakeRoom(std::int64_t positions) {
+  if (positions > capacity_) {
+    throw Error(fmt::format("key/value cache: expected at most {} positions, got {}", capacity_,
+                            positions));
+  }
+  if (positions <= room_) return;
+  room_ = std::min(std::max(positions + kFirstRoom, 2 * room_), capacity_);
+  for (auto& [keys, values] : layers_) {
+    if (!keys.defined()) continue;
+    for (Tensor* buffer : {&keys, &values}) {
+      const Dims& shape = buffer->shape();
+      const Tensor larger =
+          Tensor::Empty({shape[0], shape[1], room_, shape[3]}, buffer->dtype(), buffer->device());
+      CopyInPlace(Slice(larger, 2, 0, shape[2]), *buffer);
+      *buffer = larger;
+    }
+  }
 }
 
 std::pair<Tensor, Tensor>& KeyValueCache::Buffers(std::int64_t layer, const Dims& shape,
                                                   DataType dtype, Device device) {
-  const std::int64_t tokens = shape[2];
-  if (length_ + tokens > capacity_) {
-    throw Error(fmt::format("key/value cache: expected at most {} positions, got {} + {}",
-                            capacity_, length_, tokens));
-  }
+  MakeRoom(length() + shape[2]);
   if (layer < 0 || layer >= static_cast<std::int64_t>(layers_.size())) {
     throw Error(
         fmt::format("key/value cache: expected a layer below {}, got {}", layers_.size(), layer));
@@ -30,15 +62,11 @@ std::pair<Tensor, Tensor>& KeyValueCache::Buffers(std::int64_t layer, const Dims
   auto& buffers = layers_[static_cast<std::size_t>(layer)];
   auto& [keys, values] = buffers;
   if (!keys.defined()) {
-    const Dims all = {shape[0], shape[1], capacity_, shape[3]};
+    const Dims all = {batch_size(), shape[1], room_, shape[3]};
     keys = Tensor::Empty(all, dtype, device);
     values = Tensor::Empty(all, dtype, device);
   }
-  if (!device_lengths_.defined()) {
-    device_lengths_ = Tensor::Empty({shape[0]}, DataType::kInt32, device);
-    FillInPlace(device_lengths_, length_);
-  }
-  const Dims expected = {keys.size(0), keys.size(1), tokens, keys.size(3)};
+  const Dims expected = {batch_size(), keys.size(1), shape[2], keys.size(3)};
   if (!(shape == expected) || dtype != keys.dtype()) {
     throw Error(fmt::format("key/value cache: expected keys and values {} {}, got {} {}",
                             ToString(keys.dtype()), expected.ToString(), ToString(dtype),
@@ -49,31 +77,110 @@ std::pair<Tensor, Tensor>& KeyValueCache::Buffers(std::int64_t layer, const Dims
 
 std::pair<Tensor, Tensor> KeyValueCache::Append(std::int64_t layer, const Tensor& key,
                                                 const Tensor& value) {
+  const auto [shortest, longest] = std::minmax_element(lengths_.begin(), lengths_.end());
+  if (*shortest != *longest) {
+    throw Error(fmt::format("key/value cache: expected sequences of one length, got {} to {}",
+                            *shortest, *longest));
+  }
   const auto& [keys, values] = Buffers(layer, key.shape(), key.dtype(), key.device());
   if (!(value.shape() == key.shape())) {
     throw Error(fmt::format("key/value cache: expected keys and values {}, got {} and {}",
                             key.shape().ToString(), key.shape().ToString(),
                             value.shape().ToString()));
   }
-  const std::int64_t end = length_ + key.size(2);
-  CopyInPlace(Slice(keys, 2, length_, end), key);
-  CopyInPlace(Slice(values, 2, length_, end), value);
+  const std::int64_t end = *longest + key.size(2);
+  CopyInPlace(Slice(keys, 2, *longest, end), key);
+  CopyInPlace(Slice(values, 2, *longest, end), value);
   return {Slice(keys, 2, 0, end), Slice(values, 2, 0, end)};
 }
 
+void KeyValueCache::Fill(std::int64_t layer, const Tensor& key, const Tensor& value,
+                         std::span<const CachedPrompt> prompts) {
+  for (const CachedPrompt& prompt : prompts)
+    MakeRoom(prompt.tokens);
+  const auto& [keys, values] =
+      Buffers(layer, {batch_size(), key.size(1), 0, key.size(3)}, key.dtype(), key.device());
+  std::int64_t begin = 0;
+  for (const auto& [sequence, tokens] : prompts) {
+    const std::int64_t end = begin + tokens;
+    const auto keep = [&, s = sequence, count = tokens](const Tensor& buffer, const Tensor& part) {
+      CopyInPlace(Slice(Slice(buffer, 0, s, s + 1), 2, 0, count), Slice(part, 2, begin, end));
+    };
+    keep(keys, key);
+    keep(values, value);
+    begin = end;
+  }
+}
+
+const Tensor& KeyValueCache::device_lengths(Device device) {
+  if (!device_lengths_.defined()) {
+    device_lengths_ = Tensor::Empty({batch_size()}, DataType::kInt32, device);
+    WriteDeviceLengths();
+  }
+  return device_lengths_;
+}
+
+void KeyValueCache::WriteDeviceLengths() const {
+  if (!device_lengths_.defined()) return;
+  const std::vector<std::int32_t> values(lengths_.begin(), lengths_.end());
+  CopyInPlace(device_lengths_,
+              To(Tensor::FromVector(values, {batch_size()}), device_lengths_.device()));
+}
+
+void KeyValueCache::CountReplayed(std::int64_t tokens) {
+  for (std::int64_t& length : lengths_)
+    length += tokens;
+}
+
 void KeyValueCache::Advance(std::int64_t tokens) {
-  length_ += tokens;
+  CountReplayed(tokens);
   // By what the device has, so that a graph that captures it counts on in each replay.
   if (device_lengths_.defined()) Call<op::AddScalar>(device_lengths_, device_lengths_, tokens);
 }
 
+void KeyValueCache::Advance(std::span<const CachedPrompt> prompts) {
+  for (const auto& [sequence, tokens] : prompts)
+    lengths_[static_cast<std::size_t>(sequence)] = tokens;
+  WriteDeviceLengths();
+}
+
 void KeyValueCache::Truncate(std::int64_t length) {
-  if (length < 0 || length > length_) {
+  const std::int64_t shortest = *std::min_element(lengths_.begin(), lengths_.end());
+  if (length < 0 || length > shortest) {
     throw Error(
-        fmt::format("key/value cache: expected a length in [0, {}], got {}", length_, length));
+        fmt::format("key/value cache: expected a length in [0, {}], got {}", shortest, length));
   }
-  length_ = length;
-  if (device_lengths_.defined()) FillInPlace(device_lengths_, length_);
+  std::fill(lengths_.begin(), lengths_.end(), length);
+  WriteDeviceLengths();
+}
+
+void KeyValueCache::Clear(std::int64_t sequence) {
+  if (sequence < 0 || sequence >= batch_size()) {
+    throw Error(fmt::format("key/value cache: expected a sequence below {}, got {}", batch_size(),
+                            sequence));
+  }
+  lengths_[static_cast<std::size_t>(sequence)] = 0;
+  WriteDeviceLengths();
+}
+
+void KeyValueCache::CheckPrompts(std::span<const CachedPrompt> prompts) const {
+  std::vector<bool> taken(lengths_.size(), false);
+  for (const auto& [sequence, tokens] : prompts) {
+    if (sequence < 0 || sequence >= batch_size() || tokens <= 0) {
+      throw Error(fmt::format(
+          "key/value cache: expected prompts of one token or more for {} sequences, got {} tokens "
+          "for sequence {}",
+          batch_size(), tokens, sequence));
+    }
+    const auto s = static_cast<std::size_t>(sequence);
+    if (lengths_[s] > 0 || taken[s]) {
+      throw Error(
+          fmt::format("key/value cache: expected a prompt for an empty sequence, sequence "
+                      "{} holds {} positions",
+                      sequence, taken[s] ? tokens : lengths_[s]));
+    }
+    taken[s] = true;
+  }
 }
 
 }  // namespace infini_train::nn

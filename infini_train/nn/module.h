@@ -19,9 +19,9 @@ namespace infini_train::nn {
 class KeyValueCache;
 class RouterStatistics;
 
-/// New tokens of a sequence and the keys and values of its earlier positions.
-struct CachedSequence {
-  KeyValueCache* cache = nullptr;
+/// A sequence of a cache that holds nothing yet, and the number of tokens that it begins with.
+struct CachedPrompt {
+  std::int64_t sequence = 0;
   std::int64_t tokens = 0;
 };
 
@@ -33,13 +33,17 @@ struct ForwardContext {
   std::int64_t position_offset = 0;
   /// Where defined, what the input [1, T] holds; without a cache and an offset.
   PackedSamples samples = {};
-  /// Where not empty, what the input [1, T] holds instead: tokens that go on with sequences of
-  /// different lengths, each by its own cache.
-  std::span<const CachedSequence> sequences = {};
+  /// Where not empty, what the input [1, T] holds: prompts of sequences of the cache, one after
+  /// another; without packed samples.
+  std::span<const CachedPrompt> prompts = {};
   /// Cosines and sines [T, D/2] of the angles that queries and keys are rotated by; undefined: they
   /// are not. A Transformer sets them for its blocks.
   Tensor rotary_cos = {};
   Tensor rotary_sin = {};
+  /// Whether the input [B, 1] is a token of each sequence of the cache, of lengths that only the
+  /// device need know: attention is the op CachedAttention, and the angles are those of positions
+  /// from 0 on. A Transformer sets it for its blocks.
+  bool by_cached_attention = false;
   /// Where the routers of a mixture of experts note what they do; null: nowhere.
   RouterStatistics* routers = nullptr;
   /// Where defined, [B, T] of 0 and 1 (any type): tokens of 0 are padding, which router statistics

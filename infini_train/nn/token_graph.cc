@@ -1,11 +1,15 @@
 #include "infini_train/nn/token_graph.h"
 
-#include <fmt/format.h>
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
+#include "infini_train/ops/matmul_precision.h"
 
 namespace infini_train::nn {
 namespace {
@@ -26,9 +30,11 @@ void TokenGraph::Run() {
 
 void TokenGraph::Step() {
   const NoGrad no_grad;
-  if (cache_.length() >= cache_.capacity()) {
-    throw Error(fmt::format("key/value cache: expected at most {} positions, got one more",
-                            cache_.capacity()));
+  cache_.MakeRoom(cache_.length() + 1);
+  if (cache_.room() != room_) {
+    graph_.reset();
+    room_ = cache_.room();
+    steps_ = 0;
   }
   if (graph_) {
     graph_->Launch();
@@ -44,8 +50,16 @@ void TokenGraph::Step() {
 
 bool TokenGraph::TryCapture() {
   const Device device = tokens_.device();
-  if (!DeviceGraph::IsSupported(device) || !model_.CanDecode(tokens_, {.cache = &cache_}))
+  const std::vector<std::pair<std::string, Module*>> modules = model_.NamedModules();
+  const bool watched = std::any_of(modules.begin(), modules.end(), [](const auto& module) {
+    return module.second->HasForwardHooks();
+  });
+  // In FP8 every pass measures what it rounds, and the host has a part in it.
+  if (!DeviceGraph::IsSupported(device) || watched ||
+      GetMatmulPrecision() == MatmulPrecision::kFp8 ||
+      !model_.CanStep(tokens_, {.cache = &cache_})) {
     return false;
+  }
   const std::int64_t length = cache_.length();
   try {
     graph_.emplace(device, [this] { Run(); });

@@ -11,17 +11,18 @@
 
 namespace infini_train::nn {
 
-/// Generation after a prompt, a token of each sequence of a batch a step. Where the device has
-/// graphs and the model decodes by the ops of generation, steps are captured after two, if they can
-/// be, and replayed from then on: the host does next to nothing for a token.
+/// Generation after prompts, a token of each sequence of a cache a step, whatever their lengths.
+/// Where the device has graphs and nobody watches the model, steps are captured after two, if they
+/// can be, and replayed from then on: the host does next to nothing for a token. When the cache
+/// takes larger buffers, steps are captured anew.
 ///
-///     model.HiddenStates(prompt, {.cache = &cache});
+///     model.HiddenStates(ids, {.cache = &cache, .prompts = prompts});
 ///     TokenGraph steps(model, cache, last_tokens);
 ///     for (...) { steps.Step(); Read(steps.tokens()); }
 class INFINI_TRAIN_API TokenGraph {
  public:
   /// Begins with `tokens`, int64 [B, 1] on the model's device, as the next ones. `model` and
-  /// `cache`, which nobody else may change meanwhile, outlive this.
+  /// `cache` outlive this. Between steps the cache may change: it may take prompts.
   TokenGraph(Transformer& model, KeyValueCache& cache, const Tensor& tokens);
 
   /// Runs the model on tokens(), which then become the most likely next ones. Without gradients.
@@ -44,7 +45,8 @@ class INFINI_TRAIN_API TokenGraph {
   KeyValueCache& cache_;
   Tensor tokens_;
   Tensor logits_;
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0;  ///< with these buffers of the cache
+  std::int64_t room_ = 0;   ///< which they have
   std::optional<DeviceGraph> graph_;
 };
 

@@ -98,11 +98,13 @@ Tensor CausalSelfAttention::AttendByHeads(const Tensor& qkv, const ForwardContex
     q = Rotary(q, context.rotary_cos, context.rotary_sin);
     k = Rotary(k, context.rotary_cos, context.rotary_sin);
   }
-  if (context.cache != nullptr) std::tie(k, v) = context.cache->Append(layer_index_, k, v);
+  if (!context.prompts.empty()) {
+    context.cache->Fill(layer_index_, k, v, context.prompts);
+  } else if (context.cache != nullptr) {
+    std::tie(k, v) = context.cache->Append(layer_index_, k, v);
+  }
   const Tensor out =
-      context.sequences.empty()
-          ? ScaledDotProductAttention(q, k, v, Params(), context.samples.cumulative_lengths)
-          : AttendToSequences(q, k, v, context);
+      ScaledDotProductAttention(q, k, v, Params(), context.samples.cumulative_lengths);
   return Reshape(Transpose(out, 1, 2), {qkv.size(0), qkv.size(1), num_heads * config_.head_dim});
 }
 
@@ -119,8 +121,11 @@ Tensor CausalSelfAttention::Attend(const Tensor& qkv, const ForwardContext& cont
   Tensor out;
   const bool rotates = context.rotary_cos.defined();
   const bool watched = q_norm_ && (q_norm_->HasForwardHooks() || k_norm_->HasForwardHooks());
-  const bool cached = context.cache != nullptr || !context.sequences.empty();
-  if (cached || watched || (q_norm_ && !rotates)) {
+  if (context.by_cached_attention) {
+    out = Unsqueeze(AttendToCache(Contiguous(Squeeze(qkv, 1)), *context.cache, context.rotary_cos,
+                                  context.rotary_sin),
+                    1);
+  } else if (context.cache != nullptr || watched || (q_norm_ && !rotates)) {
     out = AttendByHeads(qkv, context);
   } else if (rotates) {
     RotaryHeads rotary{.cos = context.rotary_cos, .sin = context.rotary_sin};
@@ -339,39 +344,36 @@ bool Transformer::BalancesExperts() const {
          config_.router_aux_loss_coef > 0.0;
 }
 
-void Transformer::CheckPositions(const Tensor& ids, const ForwardContext& context) const {
+std::int64_t Transformer::CheckPositions(const Tensor& ids, const ForwardContext& context) const {
   if (ids.rank() != 2) {
     throw Error(
         fmt::format("expected token ids [batch, sequence], got {}", ids.shape().ToString()));
   }
   const PackedSamples& samples = context.samples;
-  if (samples.defined()) {
-    if (context.cache != nullptr || context.position_offset != 0) {
-      throw Error("packed samples: expected neither a key/value cache nor a position offset");
-    }
-    if (ids.size(0) != 1 || ids.size(1) != samples.positions.numel()) {
-      throw Error(fmt::format("packed samples: expected token ids [1, {}], got {}",
-                              samples.positions.numel(), ids.shape().ToString()));
-    }
+  if (samples.defined() && (ids.size(0) != 1 || ids.size(1) != samples.positions.numel())) {
+    throw Error(fmt::format("packed samples: expected token ids [1, {}], got {}",
+                            samples.positions.numel(), ids.shape().ToString()));
   }
   const std::int64_t positions =
-      samples.positions.defined() ? samples.max_length : context.position_offset + ids.size(1);
+      samples.defined() ? samples.max_length : context.position_offset + ids.size(1);
   if (positions > config_.max_position_embeddings) {
     throw Error(fmt::format("expected at most {} positions (max_position_embeddings), got {}",
                             config_.max_position_embeddings, positions));
   }
+  return positions;
 }
 
-Tensor Transformer::LearnedPositions(std::int64_t tokens, const ForwardContext& context) {
-  if (context.samples.positions.defined()) return (*wpe_)(context.samples.positions, context);
-  return Slice(wpe_->weight(), 0, context.position_offset, context.position_offset + tokens);
+Tensor Transformer::LearnedPositions(const Tensor& ids, const ForwardContext& context) {
+  if (context.by_cached_attention) {
+    const Tensor& lengths = context.cache->device_lengths(ids.device());
+    return Unsqueeze((*wpe_)(To(lengths, DataType::kInt64), context), 1);
+  }
+  if (context.samples.defined()) return (*wpe_)(context.samples.positions, context);
+  return Slice(wpe_->weight(), 0, context.position_offset, context.position_offset + ids.size(1));
 }
 
 Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& context) {
-  ForwardContext pass = context;
-  if (pass.cache != nullptr) pass.position_offset = pass.cache->length();
-  if (!pass.sequences.empty()) pass.samples = PositionsOfSequences(ids, pass);
-  CheckPositions(ids, pass);
+  ForwardContext pass = PreparePass(ids, context);
   PrepareFp8();
   if (CanDecode(ids, pass)) {
     const Tensor x = Decode(ids, pass);
@@ -379,23 +381,25 @@ Tensor Transformer::HiddenStates(const Tensor& ids, const ForwardContext& contex
     return Unsqueeze((*ln_f_)(x, pass), 1);
   }
   const std::int64_t tokens = ids.size(1);
-  if (rotary_) {
-    // What a captured graph may come to need: it cannot grow the table.
-    if (pass.cache != nullptr) rotary_->Reserve(pass.cache->capacity());
+  pass.by_cached_attention = CanStep(ids, pass);
+  if (pass.by_cached_attention) {
+    std::tie(pass.rotary_cos, pass.rotary_sin) = AnglesOfCache(*pass.cache);
+  } else if (rotary_) {
     const PackedSamples& samples = pass.samples;
     // Later batches of packed samples may have a longer one.
-    const std::int64_t limit = samples.defined() ? tokens : samples.max_length;
-    std::tie(pass.rotary_cos, pass.rotary_sin) = samples.positions.defined()
-                                                     ? rotary_->Rows(samples.positions, limit)
+    std::tie(pass.rotary_cos, pass.rotary_sin) = samples.defined()
+                                                     ? rotary_->Rows(samples.positions, tokens)
                                                      : rotary_->Rows(pass.position_offset, tokens);
   }
   if (pass.routers != nullptr) pass.token_mask = pass.routers->CountTokens(ids, pass);
   Tensor x = (*wte_)(ids, pass);
-  if (wpe_) x = x + To(LearnedPositions(tokens, pass), x.dtype());
+  if (wpe_) x = x + To(LearnedPositions(ids, pass), x.dtype());
   const ResidualStream stream = RunBlocks((*drop_)(x, pass), pass);
-  if (pass.cache != nullptr) pass.cache->Advance(tokens);
-  for (const CachedSequence& sequence : pass.sequences)
-    sequence.cache->Advance(sequence.tokens);
+  if (!pass.prompts.empty()) {
+    pass.cache->Advance(pass.prompts);
+  } else if (pass.cache != nullptr) {
+    pass.cache->Advance(tokens);
+  }
   return ln_f_->AddThenNormalize(stream.x, stream.branch, pass).second;
 }
 
@@ -422,7 +426,7 @@ std::vector<Tensor> Transformer::ParametersToCast() {
 
 Tensor Transformer::Forward(const Tensor& ids, const ForwardContext& context) {
   if (CanDecode(ids, context)) {
-    CheckPositions(ids, {.cache = context.cache, .position_offset = context.cache->length()});
+    PreparePass(ids, context);
     const auto& norm = dynamic_cast<const RmsNorm&>(*ln_f_);
     const Tensor x = Decode(ids, context);
     Tensor logits = Tensor::Empty({x.size(0), head_weight().size(0)}, x.dtype(), x.device());

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "infini_train/core/api.h"
@@ -31,6 +32,9 @@ class INFINI_TRAIN_API CausalSelfAttention : public Module {
   Tensor ApplyToQuantized(const Fp8Activation& x, const ForwardContext& context);
   void set_attention_dropout(double p) { config_.attention_dropout = p; }
 
+  /// Whether the op CachedAttention does with heads of `dtype` what the layer does with them for a
+  /// new position of each sequence.
+  bool CanUseCachedAttention(DataType dtype) const;
   /// Whether Decode computes with weights of `dtype` what the layer computes with a cache: nobody
   /// watches or changes its parts.
   bool CanDecode(DataType dtype) const;
@@ -48,9 +52,9 @@ class INFINI_TRAIN_API CausalSelfAttention : public Module {
   Tensor Attend(const Tensor& qkv, const ForwardContext& context);
   /// Applies norms, positions and the cache to the heads of qkv, one by one: [B, T, H D].
   Tensor AttendByHeads(const Tensor& qkv, const ForwardContext& context) const;
-  /// Attention of the heads of sequences with caches, [1, H, T, D] and [1, K, T, D].
-  Tensor AttendToSequences(const Tensor& q, const Tensor& k, const Tensor& v,
-                           const ForwardContext& context) const;
+  /// The heads of a new position of each sequence, qkv [B, (H + 2 K) D], by one op: [B, H D].
+  Tensor AttendToCache(const Tensor& qkv, KeyValueCache& cache, const Tensor& cos,
+                       const Tensor& sin) const;
 
   TransformerConfig config_;
   std::int64_t layer_index_;
@@ -168,9 +172,12 @@ class INFINI_TRAIN_API Transformer : public Module {
   Tensor Loss(const Tensor& ids, const Tensor& targets, double scale,
               const ForwardContext& context = {}, const Tensor& factor = {});
 
-  /// Whether ids [B, 1] with this context's cache are computed by the ops of generation, with no
-  /// work of the host that depends on the position: without gradients, for models of rotary
-  /// positions, RMSNorm and SwiGLU whose layers nobody watches.
+  /// Whether ids are a token [B, 1] of each sequence of this context's cache and are computed with
+  /// no work of the host that depends on their positions, which may differ: without gradients and
+  /// dropout, where nobody watches the norms of heads.
+  bool CanStep(const Tensor& ids, const ForwardContext& context) const;
+  /// Whether the blocks then are the five ops of generation each: in models of rotary positions,
+  /// RMSNorm and SwiGLU whose layers nobody watches.
   bool CanDecode(const Tensor& ids, const ForwardContext& context) const;
 
   /// Sets every dropout probability (embedding, attention, residual) to p. Throws Error unless
@@ -203,13 +210,17 @@ class INFINI_TRAIN_API Transformer : public Module {
  private:
   /// Whether Loss adds the load-balancing loss.
   bool BalancesExperts() const;
-  void CheckPositions(const Tensor& ids, const ForwardContext& context) const;
-  /// The positions of ids that go on with the sequences of the context.
-  static PackedSamples PositionsOfSequences(const Tensor& ids, const ForwardContext& context);
+  /// `context` with what depends on its cache, which has room for ids then. Throws Error where ids,
+  /// cache and positions do not fit.
+  ForwardContext PreparePass(const Tensor& ids, const ForwardContext& context) const;
+  /// How many positions the sequences of a pass then have. Throws Error when they are too many.
+  std::int64_t CheckPositions(const Tensor& ids, const ForwardContext& context) const;
+  /// Cosines and sines of the positions that a cache has room for, as CachedAttention takes them.
+  std::pair<Tensor, Tensor> AnglesOfCache(const KeyValueCache& cache) const;
   /// Runs the blocks on ids [B, 1] and counts the position: the stream [B, C].
   Tensor Decode(const Tensor& ids, const ForwardContext& context);
-  /// Embeddings of the learned positions of `tokens` tokens, [T, C].
-  Tensor LearnedPositions(std::int64_t tokens, const ForwardContext& context);
+  /// Embeddings of the learned positions of ids, [T, C], or [B, 1, C] by the lengths of the cache.
+  Tensor LearnedPositions(const Tensor& ids, const ForwardContext& context);
   /// What passes convert to autocast's type; nothing where memory is dearer than time.
   std::vector<Tensor> ParametersToCast();
   Tensor LossOfHidden(const Tensor& hidden, const Tensor& targets, double scale);

@@ -1,9 +1,11 @@
-// The transformer's ways for generation: a position of each sequence at a time by five ops a block,
-// and any tokens of sequences of different lengths.
+// The transformer's ways for generation: prompts into a cache, and a position of each sequence of
+// it at a time, by five ops a block where the model is made for them.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -42,30 +44,53 @@ Tensor Gemv(const Tensor& x, const RmsNorm* norm, const Linear& linear, const Te
   return out;
 }
 
+/// Where each prompt lies in ids [1, T]. Undefined for one, which is a sequence like any other.
+PackedSamples SamplesOfPrompts(const Tensor& ids, std::span<const CachedPrompt> prompts) {
+  std::vector<std::int64_t> lengths;
+  for (const CachedPrompt& prompt : prompts)
+    lengths.push_back(prompt.tokens);
+  const std::int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  if (!(ids.shape() == Dims{1, tokens})) {
+    throw Error(
+        fmt::format("prompts: expected token ids [1, {}], got {}", tokens, ids.shape().ToString()));
+  }
+  if (lengths.size() == 1) return {};
+  return PackSamples(lengths, tokens, ids.device());
+}
+
 }  // namespace
 
+bool CausalSelfAttention::CanUseCachedAttention(DataType dtype) const {
+  if (training() && config_.attention_dropout > 0) return false;
+  return !q_norm_ ||
+         (PlainRmsNorm(*q_norm_, dtype) != nullptr && PlainRmsNorm(*k_norm_, dtype) != nullptr &&
+          config_.position_embedding == PositionEmbedding::kRotary);
+}
+
+Tensor CausalSelfAttention::AttendToCache(const Tensor& qkv, KeyValueCache& cache,
+                                          const Tensor& cos, const Tensor& sin) const {
+  auto& [keys, values] =
+      cache.Buffers(layer_index_, {qkv.size(0), config_.num_key_value_heads, 1, config_.head_dim},
+                    qkv.dtype(), qkv.device());
+  Tensor out = Tensor::Empty({qkv.size(0), config_.num_attention_heads * config_.head_dim},
+                             qkv.dtype(), qkv.device());
+  Call<op::CachedAttention>(out, keys, values, qkv, cache.device_lengths(qkv.device()), cos, sin,
+                            q_norm_ ? q_norm_->weight() : Tensor(),
+                            k_norm_ ? k_norm_->weight() : Tensor(), config_.norm_eps, Params());
+  return out;
+}
+
 bool CausalSelfAttention::CanDecode(DataType dtype) const {
-  const bool watched =
-      HasForwardHooks() || resid_dropout_->HasForwardHooks() ||
-      (training() && (config_.attention_dropout > 0 || config_.residual_dropout > 0));
-  const bool norms_fit = !q_norm_ || (PlainRmsNorm(*q_norm_, dtype) != nullptr &&
-                                      PlainRmsNorm(*k_norm_, dtype) != nullptr &&
-                                      config_.position_embedding == PositionEmbedding::kRotary);
-  return !watched && norms_fit && IsPlain(*c_attn_, dtype) && IsPlain(*c_proj_, dtype);
+  const bool watched = HasForwardHooks() || resid_dropout_->HasForwardHooks() ||
+                       (training() && config_.residual_dropout > 0);
+  return !watched && CanUseCachedAttention(dtype) && IsPlain(*c_attn_, dtype) &&
+         IsPlain(*c_proj_, dtype);
 }
 
 Tensor CausalSelfAttention::Decode(const Tensor& x, const RmsNorm& norm, KeyValueCache& cache,
                                    const Tensor& cos, const Tensor& sin) const {
-  const Tensor qkv = Gemv(x, &norm, *c_attn_, {});
-  auto& [keys, values] =
-      cache.Buffers(layer_index_, {x.size(0), config_.num_key_value_heads, 1, config_.head_dim},
-                    x.dtype(), x.device());
-  Tensor out = Tensor::Empty({x.size(0), config_.num_attention_heads * config_.head_dim}, x.dtype(),
-                             x.device());
-  Call<op::CachedAttention>(out, keys, values, qkv, cache.device_lengths(), cos, sin,
-                            q_norm_ ? q_norm_->weight() : Tensor(),
-                            k_norm_ ? k_norm_->weight() : Tensor(), config_.norm_eps, Params());
-  return Gemv(out, nullptr, *c_proj_, x);
+  const Tensor heads = AttendToCache(Gemv(x, &norm, *c_attn_, {}), cache, cos, sin);
+  return Gemv(heads, nullptr, *c_proj_, x);
 }
 
 bool Mlp::CanDecode(DataType dtype) const {
@@ -90,11 +115,19 @@ Tensor TransformerBlock::Decode(const Tensor& x, KeyValueCache& cache, const Ten
   return dynamic_cast<const Mlp&>(*mlp_).Decode(middle, dynamic_cast<const RmsNorm&>(*ln_2_));
 }
 
-bool Transformer::CanDecode(const Tensor& ids, const ForwardContext& context) const {
-  if (context.cache == nullptr || ids.rank() != 2 || ids.size(1) != 1 ||
+bool Transformer::CanStep(const Tensor& ids, const ForwardContext& context) const {
+  if (context.cache == nullptr || !context.prompts.empty() || ids.rank() != 2 || ids.size(1) != 1 ||
       context.samples.defined() || autograd::GradEnabled()) {
     return false;
   }
+  const DataType dtype = autocast::ComputeDataType().value_or(wte_->weight().dtype());
+  return std::all_of(blocks_.begin(), blocks_.end(), [dtype](const auto& block) {
+    return block->attention().CanUseCachedAttention(dtype);
+  });
+}
+
+bool Transformer::CanDecode(const Tensor& ids, const ForwardContext& context) const {
+  if (!CanStep(ids, context)) return false;
   const DataType dtype = wte_->weight().dtype();
   const std::optional<DataType> autocast = autocast::ComputeDataType();
   // Dropout of the residual stream is the same in all layers.
@@ -108,8 +141,7 @@ bool Transformer::CanDecode(const Tensor& ids, const ForwardContext& context) co
 
 Tensor Transformer::Decode(const Tensor& ids, const ForwardContext& context) {
   KeyValueCache& cache = *context.cache;
-  const auto [cos, sin] =
-      rotary_->Rows(0, std::min(cache.capacity(), config_.max_position_embeddings));
+  const auto [cos, sin] = AnglesOfCache(cache);
   // What a new cache begins with is not written in the scope below.
   cache.Buffers(0, {ids.size(0), config_.num_key_value_heads, 1, config_.head_dim},
                 wte_->weight().dtype(), ids.device());
@@ -121,39 +153,37 @@ Tensor Transformer::Decode(const Tensor& ids, const ForwardContext& context) {
   return x;
 }
 
-Tensor CausalSelfAttention::AttendToSequences(const Tensor& q, const Tensor& k, const Tensor& v,
-                                              const ForwardContext& context) const {
-  std::vector<Tensor> parts;
-  std::int64_t begin = 0;
-  for (const CachedSequence& sequence : context.sequences) {
-    const std::int64_t end = begin + sequence.tokens;
-    const auto [keys, values] =
-        sequence.cache->Append(layer_index_, Slice(k, 2, begin, end), Slice(v, 2, begin, end));
-    parts.push_back(ScaledDotProductAttention(Slice(q, 2, begin, end), keys, values, Params()));
-    begin = end;
-  }
-  return Concat(parts, 2);
+std::pair<Tensor, Tensor> Transformer::AnglesOfCache(const KeyValueCache& cache) const {
+  if (!rotary_) return {};
+  const auto [cos, sin] = rotary_->Rows(0, std::min(cache.room(), config_.max_position_embeddings));
+  const DataType dtype = autocast::ComputeDataType().value_or(wte_->weight().dtype());
+  const DataType stat = PromoteTypes(dtype, DataType::kFloat32);
+  return {To(cos, stat), To(sin, stat)};
 }
 
-PackedSamples Transformer::PositionsOfSequences(const Tensor& ids, const ForwardContext& context) {
-  if (context.cache != nullptr || context.position_offset != 0 || context.samples.defined()) {
-    throw Error("sequences with caches: expected no other cache, offset or packed samples");
+ForwardContext Transformer::PreparePass(const Tensor& ids, const ForwardContext& context) const {
+  ForwardContext pass = context;
+  KeyValueCache* const cache = pass.cache;
+  if (pass.samples.defined() &&
+      (cache != nullptr || !pass.prompts.empty() || pass.position_offset != 0)) {
+    throw Error("packed samples: expected neither a key/value cache nor a position offset");
   }
-  PackedSamples samples;
-  std::vector<std::int64_t> positions;
-  for (const CachedSequence& sequence : context.sequences) {
-    const std::int64_t begin = sequence.cache->length();
-    for (std::int64_t i = 0; i < sequence.tokens; ++i)
-      positions.push_back(begin + i);
-    samples.max_length = std::max(samples.max_length, begin + sequence.tokens);
+  if (!pass.prompts.empty()) {
+    if (cache == nullptr) throw Error("prompts: expected a key/value cache that keeps them");
+    cache->CheckPrompts(pass.prompts);
+    pass.position_offset = 0;
+    pass.samples = SamplesOfPrompts(ids, pass.prompts);
+  } else if (cache != nullptr) {
+    pass.position_offset = cache->length();
   }
-  const auto tokens = static_cast<std::int64_t>(positions.size());
-  if (!(ids.shape() == Dims{1, tokens})) {
-    throw Error(fmt::format("sequences with caches: expected token ids [1, {}], got {}", tokens,
-                            ids.shape().ToString()));
+  const std::int64_t positions = CheckPositions(ids, pass);
+  if (cache == nullptr) return pass;
+  if (pass.prompts.empty() && ids.size(0) != cache->batch_size()) {
+    throw Error(fmt::format("key/value cache: expected token ids of {} sequences, got {}",
+                            cache->batch_size(), ids.shape().ToString()));
   }
-  samples.positions = To(Tensor::FromVector(positions, {tokens}), ids.device());
-  return samples;
+  cache->MakeRoom(positions);
+  return pass;
 }
 
 }  // namespace infini_train::nn

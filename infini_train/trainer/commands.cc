@@ -109,46 +109,40 @@ void GenerateCommand(const GenerateOptions& options, std::FILE* out) {
   const Autocast autocast(autocast_dtype);
   const auto samples = static_cast<std::size_t>(options.num_samples);
   const std::size_t total = prompts.size() * samples;
+  OrderedOutput output(out, total);
+  std::vector<Continuation> texts;
+  std::vector<Prompt> batch;
+  texts.reserve(total);
+  for (std::size_t i = 0; i < total; ++i) {
+    const std::size_t prompt = i / samples;
+    texts.push_back({StreamingDecoder(tokenizer, /*skip_special_tokens=*/true,
+                                      /*is_continuation=*/!prompts[prompt].empty()),
+                     no_stop_yet, Generator()});
+    // The numbers of a sample are its own, whatever else is made beside it.
+    texts[i].generator.set_state(
+        {.seed = options.sampling.seed, .offset = std::uint64_t{i % samples} << 32});
+    batch.push_back({prompt_tokens[prompt], &texts[i].generator});
+    if (total > 1) output.Write(i, fmt::format("--- {}/{} ---\n", i + 1, total));
+    output.Write(i, prompts[prompt]);
+  }
+  const auto finish = [&](std::size_t i) {
+    auto& [decoder, stop, generator] = texts[i];
+    output.Write(i, stop.Push(decoder.Finish()) + stop.Finish() + "\n");
+    output.Finish(i);
+  };
   // In FP8 the texts of a batch would share scales.
-  const auto batch_size = GetMatmulPrecision() == MatmulPrecision::kFp8
-                              ? std::size_t{1}
-                              : static_cast<std::size_t>(options.batch_size);
-  for (std::size_t first = 0; first < total; first += batch_size) {
-    const std::size_t count = std::min(batch_size, total - first);
-    OrderedOutput output(out, count);
-    std::vector<Continuation> texts;
-    std::vector<Prompt> batch;
-    texts.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t number = first + i;
-      const std::size_t prompt = number / samples;
-      texts.push_back({StreamingDecoder(tokenizer, /*skip_special_tokens=*/true,
-                                        /*is_continuation=*/!prompts[prompt].empty()),
-                       no_stop_yet, Generator()});
-      // The numbers of a sample are its own, whatever else is made beside it.
-      texts[i].generator.set_state(
-          {.seed = options.sampling.seed, .offset = std::uint64_t{number % samples} << 32});
-      batch.push_back({prompt_tokens[prompt], &texts[i].generator});
-      if (total > 1) output.Write(i, fmt::format("--- {}/{} ---\n", number + 1, total));
-      output.Write(i, prompts[prompt]);
-    }
-    const auto finish = [&](std::size_t i) {
-      auto& [decoder, stop, generator] = texts[i];
-      output.Write(i, stop.Push(decoder.Finish()) + stop.Finish() + "\n");
-      output.Finish(i);
-    };
-    Generate(model, batch, start_token, options.max_new_tokens, stop_tokens, options.sampling,
-             [&](std::size_t i, std::int64_t token) {
-               auto& [decoder, stop, generator] = texts[i];
-               output.Write(i, stop.Push(decoder.Push(static_cast<std::int32_t>(token))));
-               const bool ends = stop.found() || std::find(stop_tokens.begin(), stop_tokens.end(),
-                                                           token) != stop_tokens.end();
-               if (ends) finish(i);
-               return !ends;
-             });
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!output.finished(i)) finish(i);
-    }
+  const bool is_fp8 = GetMatmulPrecision() == MatmulPrecision::kFp8;
+  Generate(model, batch, start_token, options.max_new_tokens, stop_tokens, options.sampling,
+           is_fp8 ? 1 : options.batch_size, [&](std::size_t i, std::int64_t token) {
+             auto& [decoder, stop, generator] = texts[i];
+             output.Write(i, stop.Push(decoder.Push(static_cast<std::int32_t>(token))));
+             const bool ends = stop.found() || std::find(stop_tokens.begin(), stop_tokens.end(),
+                                                         token) != stop_tokens.end();
+             if (ends) finish(i);
+             return !ends;
+           });
+  for (std::size_t i = 0; i < total; ++i) {
+    if (!output.finished(i)) finish(i);
   }
 }
 

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
+#include <deque>
 #include <numeric>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "infini_train/autograd/functions.h"
@@ -27,69 +28,185 @@ double NextUniform(Generator& generator) {
   return static_cast<double>(bits) * 0x1p-53;
 }
 
-/// A text that is being made.
-struct Text {
-  std::size_t number;  ///< of its prompt
-  Generator* generator;
-  std::vector<std::int64_t> tokens;          ///< the last ones that fit the model's positions
-  std::unique_ptr<nn::KeyValueCache> cache;  ///< of the first of them
-
-  std::span<const std::int64_t> NewTokens() const {
-    return std::span(tokens).subspan(static_cast<std::size_t>(cache->length()));
-  }
-};
-
-/// Runs a model on the tokens of texts that their caches lack.
-class NextTokens {
+/// Tokens from the most likely one on, of equal ones the first before the others; sorted as far as
+/// that is asked for, since a draw rarely ends far behind.
+class FallingOrder {
  public:
-  explicit NextTokens(const models::Model& model)
-      : model_(*model.module), device_(model_.head_weight().device()) {}
+  explicit FallingOrder(std::span<const float> logits) : logits_(logits), tokens_(logits.size()) {
+    std::iota(tokens_.begin(), tokens_.end(), 0);
+  }
 
-  /// The logits of the next tokens, a row for each text.
-  std::vector<float> Logits(const std::vector<Text>& texts) {
-    if (texts.size() > 1) return LogitsOfPass(texts);
-    const Text& text = texts.front();
-    if (text.cache->length() == 0 || text.NewTokens().size() != 1) {
-      steps_.reset();
-      return LogitsOfPass(texts);
+  std::size_t size() const { return tokens_.size(); }
+  /// All of them, only partly in order.
+  const std::vector<std::int32_t>& tokens() const { return tokens_; }
+  /// Leaves the first `count`, 1 to size().
+  void Keep(std::size_t count) {
+    Find(0, count);
+    tokens_.resize(count);
+  }
+  std::int64_t operator[](std::size_t i) {
+    constexpr std::size_t kAtFirst = 64;
+    if (i >= sorted_) {
+      const std::size_t end = std::min(std::max({i + 1, 4 * sorted_, kAtFirst}), size());
+      Find(sorted_, end);
+      std::sort(At(sorted_), At(end), Before{logits_});
+      sorted_ = end;
     }
-    const Tensor token = Ids(text.NewTokens());
-    if (!steps_) {
-      steps_.emplace(model_, *text.cache, token);
-    } else {
-      CopyInPlace(steps_->tokens(), token);
-    }
-    steps_->Step();
-    return To(steps_->logits(), DataType::kFloat32).ToVector<float>();
+    return tokens_[i];
   }
 
  private:
-  Tensor Ids(std::span<const std::int64_t> tokens) const {
-    return To(Tensor::FromVector(std::vector<std::int64_t>(tokens.begin(), tokens.end()),
-                                 {1, static_cast<std::int64_t>(tokens.size())}),
-              device_);
+  struct Before {
+    std::span<const float> logits;
+    bool operator()(std::int32_t a, std::int32_t b) const {
+      return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+    }
+  };
+
+  std::vector<std::int32_t>::iterator At(std::size_t i) {
+    return tokens_.begin() + static_cast<std::ptrdiff_t>(i);
+  }
+  /// Puts what belongs there into places `begin` to `end`, where those before are as they should
+  /// be.
+  void Find(std::size_t begin, std::size_t end) {
+    if (end < size()) std::nth_element(At(begin), At(end - 1), tokens_.end(), Before{logits_});
   }
 
-  /// All texts one after another in one pass.
-  std::vector<float> LogitsOfPass(const std::vector<Text>& texts) {
+  std::span<const float> logits_;
+  std::vector<std::int32_t> tokens_;
+  std::size_t sorted_ = 0;
+};
+
+/// Tokens of prompts that go through the model at a time, unless one alone has more: activations of
+/// a pass take memory.
+constexpr std::int64_t kPromptTokens = 16384;
+
+/// A text that is being made.
+struct Text {
+  std::size_t number = 0;  ///< of its prompt
+  Generator* generator = nullptr;
+  std::vector<std::int64_t> tokens;  ///< the last ones that fit the model's positions
+  std::int64_t left = 0;             ///< tokens that may still be chosen
+};
+
+/// Places for texts, each a sequence of one cache, and the model that continues all of them at
+/// once.
+class Places {
+ public:
+  Places(const models::Model& model, std::int64_t capacity, std::size_t count)
+      : model_(*model.module),
+        device_(model_.head_weight().device()),
+        cache_(model_.config().num_hidden_layers, capacity, static_cast<std::int64_t>(count)),
+        next_(count, 0),
+        busy_(count, false),
+        steps_(model_, cache_,
+               Zeros({static_cast<std::int64_t>(count), 1}, DataType::kInt64, device_)) {}
+
+  /// A place's text is now `tokens`.
+  void Begin(std::size_t place, std::span<const std::int64_t> tokens) {
+    cache_.Clear(static_cast<std::int64_t>(place));
+    busy_[place] = true;
+    Continue(place, tokens.back());
+    if (tokens.size() > 1) prompts_.push_back({place, {tokens.begin(), tokens.end() - 1}});
+  }
+  void Continue(std::size_t place, std::int64_t token) { next_[place] = token; }
+  void End(std::size_t place) { busy_[place] = false; }
+
+  /// Computes what logits() and MostLikely() are about.
+  void Step() {
+    RunPrompts();
+    ClearIdle();
+    CopyInPlace(steps_.tokens(), Ids(next_, steps_.tokens().shape()));
+    steps_.Step();
+  }
+
+  /// Of the next token of each place, a row each.
+  std::vector<float> Logits() const {
+    return To(steps_.logits(), DataType::kFloat32).ToVector<float>();
+  }
+  /// The most likely next token of each place, with its logit.
+  std::pair<std::vector<std::int64_t>, std::vector<float>> MostLikely() const {
+    const Tensor logits = Gather(steps_.logits(), 1, steps_.tokens());
+    return {steps_.tokens().ToVector<std::int64_t>(),
+            To(logits, DataType::kFloat32).ToVector<float>()};
+  }
+
+ private:
+  struct NewPrompt {
+    std::size_t place;
     std::vector<std::int64_t> tokens;
-    std::vector<std::int64_t> last;
-    std::vector<nn::CachedSequence> sequences;
-    for (const Text& text : texts) {
-      const std::span<const std::int64_t> added = text.NewTokens();
-      tokens.insert(tokens.end(), added.begin(), added.end());
-      last.push_back(static_cast<std::int64_t>(tokens.size()) - 1);
-      sequences.push_back({text.cache.get(), static_cast<std::int64_t>(added.size())});
+  };
+
+  Tensor Ids(const std::vector<std::int64_t>& ids, const Dims& shape) const {
+    return To(Tensor::FromVector(ids, shape), device_);
+  }
+
+  /// Fills the cache with the new prompts, as many of them as may be in one pass.
+  void RunPrompts() {
+    std::vector<std::int64_t> ids;
+    std::vector<nn::CachedPrompt> prompts;
+    const auto run = [&] {
+      const auto tokens = static_cast<std::int64_t>(ids.size());
+      model_.HiddenStates(Ids(ids, {1, tokens}), {.cache = &cache_, .prompts = prompts});
+      ids.clear();
+      prompts.clear();
+    };
+    for (const NewPrompt& prompt : prompts_) {
+      const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
+      if (!ids.empty() && static_cast<std::int64_t>(ids.size()) + tokens > kPromptTokens) run();
+      ids.insert(ids.end(), prompt.tokens.begin(), prompt.tokens.end());
+      prompts.push_back({static_cast<std::int64_t>(prompt.place), tokens});
     }
-    const Tensor hidden = model_.HiddenStates(Ids(tokens), {.sequences = sequences});
-    const auto rows = static_cast<std::int64_t>(last.size());
-    const Tensor ends = IndexSelect(hidden, 1, To(Tensor::FromVector(last, {rows}), device_));
-    return To(Linear(ends, model_.head_weight()), DataType::kFloat32).ToVector<float>();
+    if (!ids.empty()) run();
+    prompts_.clear();
+  }
+
+  /// A place without a text goes through the steps, too: it shall not be longer than the texts.
+  void ClearIdle() {
+    std::int64_t longest = 0;
+    for (std::size_t i = 0; i < busy_.size(); ++i) {
+      if (busy_[i]) longest = std::max(longest, cache_.lengths()[i]);
+    }
+    for (std::size_t i = 0; i < busy_.size(); ++i) {
+      if (!busy_[i] && cache_.lengths()[i] > longest) cache_.Clear(static_cast<std::int64_t>(i));
+    }
   }
 
   nn::Transformer& model_;
   Device device_;
-  std::optional<nn::TokenGraph> steps_;  ///< of the only text
+  nn::KeyValueCache cache_;
+  std::vector<std::int64_t> next_;
+  std::vector<bool> busy_;
+  std::vector<NewPrompt> prompts_;
+  nn::TokenGraph steps_;
+};
+
+/// The next token of each place by the options: the generator of its text gives a number for each,
+/// whether that is needed or not.
+class Chooser {
+ public:
+  Chooser(const Places& places, std::size_t count, const SamplingOptions& options)
+      : options_(options) {
+    if (options.temperature == 0.0) {
+      std::tie(tokens_, logits_) = places.MostLikely();
+    } else {
+      logits_ = places.Logits();
+    }
+    row_size_ = logits_.size() / count;
+  }
+
+  std::int64_t Choose(std::size_t place, Generator& generator) const {
+    const double uniform = NextUniform(generator);
+    const auto row = std::span(logits_).subspan(place * row_size_, row_size_);
+    const std::int64_t chosen = SampleToken(row, options_, uniform);
+    return tokens_.empty() ? chosen : tokens_[place];
+  }
+
+ private:
+  const SamplingOptions& options_;
+  std::vector<std::int64_t> tokens_;  ///< the most likely ones, where the logits are of them alone
+  std::vector<float> logits_;
+  std::size_t row_size_;
 };
 
 }  // namespace
@@ -122,88 +239,92 @@ std::int64_t SampleToken(std::span<const float> logits, const SamplingOptions& o
     throw Error("expected finite logits to choose a token from; the model gives NaN or infinity");
   }
   if (options.temperature == 0.0) return most_likely - logits.begin();
-  std::vector<std::int64_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto by_logit = [&](std::int64_t a, std::int64_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  FallingOrder order(logits);
+  if (options.top_k > 0 && static_cast<std::size_t>(options.top_k) < order.size())
+    order.Keep(static_cast<std::size_t>(options.top_k));
+  const auto weight = [&](std::int64_t token) {
+    return std::exp((static_cast<double>(logits[token]) - *most_likely) / options.temperature);
   };
-  if (options.top_k > 0 && options.top_k < static_cast<std::int64_t>(order.size())) {
-    std::nth_element(order.begin(), order.begin() + options.top_k - 1, order.end(), by_logit);
-    order.resize(static_cast<std::size_t>(options.top_k));
-  }
-  std::sort(order.begin(), order.end(), by_logit);
-  std::vector<double> weights(order.size());
   double total = 0.0;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    weights[i] =
-        std::exp((static_cast<double>(logits[order[i]]) - *most_likely) / options.temperature);
-    total += weights[i];
-  }
+  for (const std::int32_t token : order.tokens())
+    total += weight(token);
+  std::size_t count = order.size();
   if (options.top_p < 1.0) {
     double kept = 0.0;
-    std::size_t count = 0;
-    while (count < weights.size() && kept < options.top_p * total)
-      kept += weights[count++];
-    weights.resize(count);
+    count = 0;
+    while (count < order.size() && kept < options.top_p * total)
+      kept += weight(order[count++]);
     total = kept;
   }
   double threshold = uniform * total;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    threshold -= weights[i];
+  for (std::size_t i = 0; i < count; ++i) {
+    threshold -= weight(order[i]);
     if (threshold < 0.0) return order[i];
   }
-  return order[weights.size() - 1];
+  return order[count - 1];
 }
 
 void Generate(const models::Model& model, std::span<const Prompt> prompts, std::int64_t start_token,
               std::int64_t max_new_tokens, const std::vector<std::int64_t>& stop_tokens,
-              const SamplingOptions& options,
+              const SamplingOptions& options, std::int64_t batch_size,
               const std::function<bool(std::size_t, std::int64_t)>& on_token) {
   CheckSamplingOptions(options);
+  if (batch_size <= 0)
+    throw Error(fmt::format("batch_size: expected a positive number, got {}", batch_size));
   const nn::TransformerConfig& config = model.config.transformer;
   const std::int64_t positions = config.max_position_embeddings;
-  std::vector<Text> texts;
+  std::deque<Text> waiting;
+  std::int64_t capacity = 0;
   for (const Prompt& prompt : prompts) {
-    std::vector<std::int64_t> tokens = prompt.tokens;
-    if (tokens.empty()) {
+    Text text{waiting.size(), prompt.generator, prompt.tokens, max_new_tokens};
+    if (text.tokens.empty()) {
       if (start_token < 0) {
         throw Error("expected a prompt: the model names no token that starts a text");
       }
-      tokens.push_back(start_token);
+      text.tokens.push_back(start_token);
     }
-    const auto length = static_cast<std::int64_t>(tokens.size());
+    const auto length = static_cast<std::int64_t>(text.tokens.size());
     CheckPromptLength(length, config);
-    if (max_new_tokens <= 0) continue;
-    const std::int64_t capacity = length + std::min(max_new_tokens, positions - length);
-    texts.push_back(
-        {.number = texts.size(),
-         .generator = prompt.generator,
-         .tokens = std::move(tokens),
-         .cache = std::make_unique<nn::KeyValueCache>(config.num_hidden_layers, capacity)});
+    // The last token that is chosen is not read again.
+    capacity = std::max(capacity, length + std::min(max_new_tokens - 1, positions - length));
+    waiting.push_back(std::move(text));
   }
+  if (max_new_tokens <= 0 || waiting.empty()) return;
   const NoGrad no_grad;
-  NextTokens next(model);
-  for (std::int64_t i = 0; i < max_new_tokens && !texts.empty(); ++i) {
-    const std::vector<float> logits = next.Logits(texts);
-    const std::size_t vocabulary = logits.size() / texts.size();
-    std::vector<Text> unfinished;
-    for (std::size_t row = 0; row < texts.size(); ++row) {
-      Text& text = texts[row];
-      const std::int64_t token =
-          SampleToken(std::span(logits).subspan(row * vocabulary, vocabulary), options,
-                      NextUniform(*text.generator));
+  std::vector<std::optional<Text>> texts(
+      std::min(static_cast<std::size_t>(batch_size), waiting.size()));
+  Places places(model, capacity, texts.size());
+  for (;;) {
+    for (std::size_t place = 0; place < texts.size() && !waiting.empty(); ++place) {
+      if (texts[place]) continue;
+      texts[place] = std::move(waiting.front());
+      waiting.pop_front();
+      places.Begin(place, texts[place]->tokens);
+    }
+    if (std::none_of(texts.begin(), texts.end(), [](const auto& text) { return text.has_value(); }))
+      return;
+    places.Step();
+    const Chooser chooser(places, texts.size(), options);
+    for (std::size_t place = 0; place < texts.size(); ++place) {
+      if (!texts[place]) continue;
+      Text& text = *texts[place];
+      const std::int64_t token = chooser.Choose(place, *text.generator);
       const bool stop =
           std::find(stop_tokens.begin(), stop_tokens.end(), token) != stop_tokens.end();
-      if (!on_token(text.number, token) || stop) continue;
+      if (!on_token(text.number, token) || stop || --text.left == 0) {
+        places.End(place);
+        texts[place].reset();
+        continue;
+      }
       text.tokens.push_back(token);
       if (static_cast<std::int64_t>(text.tokens.size()) > positions) {
         const std::int64_t keep = std::max<std::int64_t>(positions / 2, 1);
         text.tokens.erase(text.tokens.begin(), text.tokens.end() - keep);
-        text.cache->Truncate(0);
+        places.Begin(place, text.tokens);
+      } else {
+        places.Continue(place, token);
       }
-      unfinished.push_back(std::move(text));
     }
-    texts = std::move(unfinished);
   }
 }
 
@@ -212,7 +333,7 @@ void Generate(const models::Model& model, const std::vector<std::int64_t>& promp
               const std::vector<std::int64_t>& stop_tokens, const SamplingOptions& options,
               Generator& generator, const std::function<bool(std::int64_t)>& on_token) {
   const Prompt prompts[] = {{prompt, &generator}};
-  Generate(model, prompts, start_token, max_new_tokens, stop_tokens, options,
+  Generate(model, prompts, start_token, max_new_tokens, stop_tokens, options, 1,
            [&](std::size_t, std::int64_t token) { return on_token(token); });
 }
 

@@ -33,17 +33,18 @@ struct Prompt {
   Generator* generator = nullptr;
 };
 
-/// Continues each prompt by at most max_new_tokens, all of them together and each with a key/value
-/// cache of its own, so that a text is what it is alone (up to the rounding of matrix products, and
-/// but for MatmulPrecision::kFp8, where the tokens of a pass share scales). `on_token` gets the
-/// number of a prompt and a token as it is chosen; returning false ends that text, as does a token
-/// of `stop_tokens` (which is still handed over). When a text fills the model's positions its
-/// oldest half is dropped and the rest is run again. An empty prompt starts from `start_token`.
-/// Throws Error when both are missing, or a prompt exceeds the positions.
+/// Continues each prompt by at most max_new_tokens, batch_size texts at a time, of any lengths: one
+/// pass of the model a token for all of them, each at its own position of a cache. A text that ends
+/// makes room for the next prompt. A text is what it is alone (up to the rounding of matrix
+/// products, and but for MatmulPrecision::kFp8, where the tokens of a pass share scales).
+/// `on_token` gets the number of a prompt and a token as it is chosen; returning false ends that
+/// text, as does a token of `stop_tokens` (which is still handed over). When a text fills the
+/// model's positions its oldest half is dropped and the rest is run again. An empty prompt starts
+/// from `start_token`. Throws Error when both are missing, or a prompt exceeds the positions.
 INFINI_TRAIN_API void Generate(const models::Model& model, std::span<const Prompt> prompts,
                                std::int64_t start_token, std::int64_t max_new_tokens,
                                const std::vector<std::int64_t>& stop_tokens,
-                               const SamplingOptions& options,
+                               const SamplingOptions& options, std::int64_t batch_size,
                                const std::function<bool(std::size_t, std::int64_t)>& on_token);
 /// The same for one prompt.
 INFINI_TRAIN_API void Generate(const models::Model& model, const std::vector<std::int64_t>& prompt,

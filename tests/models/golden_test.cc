@@ -259,14 +259,14 @@ TEST_P(ModelGolden, GreedyGenerationWithACache) {
                     });
   EXPECT_EQ(found, expected);
 
-  // In a batch with a shorter and a longer prompt, too.
+  // In a batch with shorter and longer prompts, too, two texts at a time.
   std::vector<std::int64_t> longer = prompt;
   longer.insert(longer.end(), expected.begin(), expected.begin() + 1);
   const trainer::Prompt prompts[] = {{{prompt.begin(), prompt.begin() + 1}, &generator},
                                      {longer, &generator},
                                      {prompt, &generator}};
   found.clear();
-  trainer::Generate(model_, prompts, -1, static_cast<std::int64_t>(expected.size()), {}, options,
+  trainer::Generate(model_, prompts, -1, static_cast<std::int64_t>(expected.size()), {}, options, 2,
                     [&](std::size_t i, std::int64_t token) {
                       if (i == 2) found.push_back(token);
                       return true;

@@ -54,7 +54,7 @@ TEST_P(TokenGraphTest, GivesWhatTheWholeSequenceGives) {
   auto model = Make(value());
   for (const std::int64_t batch : {1, 3}) {
     Tensor sequence = Ids(batch, 4);
-    KeyValueCache cache(value().num_hidden_layers, 12);
+    KeyValueCache cache(value().num_hidden_layers, 12, batch);
     Begin(*model, cache, sequence);
     TokenGraph steps(*model, cache, Contiguous(Slice(sequence, 1, 3)));
     for (std::int64_t length = 4; length <= 12; ++length) {
@@ -71,7 +71,7 @@ TEST_P(TokenGraphTest, GivesWhatTheWholeSequenceGives) {
     const bool decodes = model->CanDecode(Ids(batch, 1), {.cache = &cache});
     EXPECT_EQ(decodes, value().position_embedding == PositionEmbedding::kRotary &&
                            value().num_local_experts == 0);
-    EXPECT_EQ(steps.captured(), decodes && DeviceGraph::IsSupported(device()));
+    EXPECT_EQ(steps.captured(), DeviceGraph::IsSupported(device()));
   }
 }
 
@@ -79,7 +79,7 @@ TEST_P(TokenGraphTest, BeginsWithNothing) {
   const NoGrad no_grad;
   auto model = Make(value());
   Tensor sequence = Ids(2, 1);
-  KeyValueCache cache(value().num_hidden_layers, 6);
+  KeyValueCache cache(value().num_hidden_layers, 6, 2);
   TokenGraph steps(*model, cache, sequence);
   for (std::int64_t length = 1; length <= 6; ++length) {
     steps.Step();
@@ -117,13 +117,81 @@ TEST_P(TokenGraphTest, GoesOnWithGivenTokens) {
   const NoGrad no_grad;
   auto model = Make(value());
   const Tensor ids = Ids(2, 9);
-  KeyValueCache cache(value().num_hidden_layers, 9);
+  KeyValueCache cache(value().num_hidden_layers, 9, 2);
   Begin(*model, cache, Contiguous(Slice(ids, 1, 0, 3)));
   TokenGraph steps(*model, cache, Contiguous(Slice(ids, 1, 2, 3)));
   const Tensor whole = (*model)(ids);
   for (std::int64_t i = 2; i < 9; ++i) {
     CopyInPlace(steps.tokens(), Slice(ids, 1, i, i + 1));
     steps.Step();
+    ExpectClose(steps.logits(), ToDoubles(Select(whole, 1, i)), {.operations = 256, .scale = 4});
+  }
+}
+
+// Sequences of different lengths in one cache, of which one begins anew between replays.
+TEST_P(TokenGraphTest, EachSequenceHasItsLength) {
+  const NoGrad no_grad;
+  auto model = Make(value());
+  std::vector<std::vector<std::int64_t>> sequences = {{3, 1, 4, 1, 5}, {9}, {2, 6, 5}};
+  KeyValueCache cache(value().num_hidden_layers, 13, 3);
+  const auto ids = [](const std::vector<std::int64_t>& tokens, const Dims& shape) {
+    return To(Tensor::FromVector(tokens, shape), device());
+  };
+  const CachedPrompt prompts[] = {{2, 2}, {0, 4}};
+  model->HiddenStates(ids({2, 6, 3, 1, 4, 1}, {1, 6}), {.cache = &cache, .prompts = prompts});
+  EXPECT_THAT(cache.lengths(), ::testing::ElementsAre(4, 0, 2));
+  TokenGraph steps(*model, cache, ids({5, 9, 5}, {3, 1}));
+  for (int step = 0; step < 8; ++step) {
+    if (step == 5) {
+      cache.Clear(1);
+      sequences[1] = {5, 3, 5, 8, 9};
+      const CachedPrompt again[] = {{1, 4}};
+      model->HiddenStates(ids({5, 3, 5, 8}, {1, 4}), {.cache = &cache, .prompts = again});
+      CopyInPlace(steps.tokens(),
+                  ids({sequences[0].back(), sequences[1].back(), sequences[2].back()}, {3, 1}));
+    }
+    steps.Step();
+    const std::vector<std::int64_t> next = steps.tokens().ToVector<std::int64_t>();
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      SCOPED_TRACE(::testing::Message() << "sequence " << i << ", step " << step);
+      const auto row = static_cast<std::int64_t>(i);
+      const auto length = static_cast<std::int64_t>(sequences[i].size());
+      EXPECT_EQ(cache.lengths()[i], length);
+      const Tensor whole = Select((*model)(ids(sequences[i], {1, length})), 1, length - 1);
+      ExpectClose(Slice(steps.logits(), 0, row, row + 1), ToDoubles(whole),
+                  {.operations = 256, .scale = 4});
+      sequences[i].push_back(next[i]);
+    }
+  }
+  EXPECT_EQ(steps.captured(), DeviceGraph::IsSupported(device()));
+}
+
+// Replays end where the buffers do, and begin again with larger ones.
+TEST_P(TokenGraphTest, FollowsTheCacheIntoLargerBuffers) {
+  const NoGrad no_grad;
+  TransformerConfig config = value();
+  config.max_position_embeddings = 600;
+  config.num_hidden_layers = 1;
+  auto model = Make(config);
+  const std::int64_t room = [] {
+    KeyValueCache cache(1, 600);
+    cache.MakeRoom(1);
+    return cache.room();
+  }();
+  ASSERT_LT(room, 600 - 4);
+  const Tensor ids = Ids(1, room + 4);
+  const Tensor whole = (*model)(ids);
+  KeyValueCache cache(1, 600);
+  model->HiddenStates(Contiguous(Slice(ids, 1, 0, 1)), {.cache = &cache});
+  model->HiddenStates(Contiguous(Slice(ids, 1, 1, room - 4)), {.cache = &cache});
+  EXPECT_EQ(cache.room(), room);
+  TokenGraph steps(*model, cache, Contiguous(Slice(ids, 1, room - 4, room - 3)));
+  for (std::int64_t i = room - 4; i < room + 4; ++i) {
+    CopyInPlace(steps.tokens(), Slice(ids, 1, i, i + 1));
+    steps.Step();
+    EXPECT_EQ(cache.room(), i < room ? room : 600);
+    EXPECT_EQ(steps.captured(),
+              DeviceGraph::IsSupported(device()) && (i < room ? i >= room - 2 : i >= room + 2));
     ExpectClose(steps.logits(), ToDoubles(Select(whole, 1, i)), {.operations = 256, .scale = 4});
   }
 }

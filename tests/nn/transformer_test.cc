@@ -107,7 +107,7 @@ TEST_P(TransformerTest, ACacheGivesTheLogitsOfTheWholeSequence) {
   const NoGrad no_grad;
   const Tensor ids = Ids(2, 12);
   const Tensor whole = (*model)(ids);
-  KeyValueCache cache(value().num_hidden_layers, 12);
+  KeyValueCache cache(value().num_hidden_layers, 12, 2);
   // A prompt, single tokens, and several at once.
   const std::int64_t ends[] = {5, 6, 7, 10, 12};
   for (const std::int64_t end : ends) {
@@ -119,13 +119,13 @@ TEST_P(TransformerTest, ACacheGivesTheLogitsOfTheWholeSequence) {
         Pointwise(FloatNear(2e-5f), Contiguous(Slice(whole, 1, begin, end)).ToVector<float>()))
         << "positions " << begin << " to " << end;
   }
-  EXPECT_ERROR((*model)(Ids(2, 1), {&cache, 0}), "expected at most 12 positions, got 12 + 1");
+  EXPECT_ERROR((*model)(Ids(2, 1), {&cache, 0}), "expected at most 12 positions, got 13");
 
   cache.Truncate(4);
   const Tensor again = (*model)(Contiguous(Slice(ids, 1, 4, 8)), {&cache, 0});
   EXPECT_THAT(again.ToVector<float>(),
               Pointwise(FloatNear(2e-5f), Contiguous(Slice(whole, 1, 4, 8)).ToVector<float>()));
-  EXPECT_ERROR((*model)(Ids(1, 1), {&cache, 0}), "expected keys and values");
+  EXPECT_ERROR((*model)(Ids(1, 1), {&cache, 0}), "expected token ids of 2 sequences, got [1, 1]");
   EXPECT_ERROR(cache.Truncate(9), "expected a length in [0, 8], got 9");
 }
 

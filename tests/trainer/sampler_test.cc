@@ -5,11 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <vector>
 
 #include "infini_train/core/error.h"
+#include "infini_train/ops/op_recorder.h"
 #include "tests/core/child_process.h"
 
 namespace infini_train::trainer {
@@ -92,6 +96,28 @@ TEST(SampleToken, TheEndsOfTheUniformRangeAreTokensToo) {
   EXPECT_EQ(SampleToken(kLogits, {}, std::nextafter(1.0, 0.0)), 0);
 }
 
+// Draws that end anywhere among many tokens, some of which are equally likely.
+TEST(SampleToken, DrawsInFallingOrderOfAnyLength) {
+  std::vector<float> logits(700);
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    logits[i] = 0.01f * static_cast<float>(i * 37 % 350);
+  std::vector<std::int64_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int64_t a, std::int64_t b) { return logits[a] > logits[b]; });
+  for (const std::size_t top_k : {0, 1, 63, 64, 65, 300, 699, 700}) {
+    std::vector<double> sums = {0.0};
+    for (std::size_t i = 0; i < (top_k > 0 ? top_k : logits.size()); ++i)
+      sums.push_back(sums.back() + std::exp(logits[static_cast<std::size_t>(order[i])]));
+    for (std::size_t i = 0; i + 1 < sums.size(); i += 1 + i / 7) {
+      // In the middle of what leads to a token.
+      const double uniform = (sums[i] + sums[i + 1]) / 2 / sums.back();
+      EXPECT_EQ(SampleToken(logits, {.top_k = static_cast<std::int64_t>(top_k)}, uniform), order[i])
+          << top_k;
+    }
+  }
+}
+
 TEST(SampleToken, RefusesLogitsThatAreNoNumbers) {
   for (const std::vector<float>& logits : std::vector<std::vector<float>>{
            {0, kNan, 1}, {kNan, 0}, {kInfinity, 0}, {-kInfinity, -kInfinity}}) {
@@ -146,13 +172,14 @@ class GenerateTest : public ::testing::Test {
   /// Prompts of several lengths in one batch, each with the generator that Run gives it.
   std::vector<std::vector<std::int64_t>> RunTogether(
       const std::vector<std::vector<std::int64_t>>& prompts, std::int64_t count,
-      const SamplingOptions& options = {}, const std::vector<std::int64_t>& stop = {}) {
+      const SamplingOptions& options = {}, const std::vector<std::int64_t>& stop = {},
+      std::int64_t batch_size = 8) {
     std::vector<Generator> generators(prompts.size(), Generator(options.seed));
     std::vector<Prompt> batch;
     for (std::size_t i = 0; i < prompts.size(); ++i)
       batch.push_back({prompts[i], &generators[i]});
     std::vector<std::vector<std::int64_t>> texts(prompts.size());
-    Generate(model_, batch, start_token_, count, stop, options,
+    Generate(model_, batch, start_token_, count, stop, options, batch_size,
              [&](std::size_t i, std::int64_t token) {
                texts[i].push_back(token);
                return true;
@@ -170,10 +197,56 @@ TEST_F(GenerateTest, ATextIsInABatchWhatItIsAlone) {
   for (const SamplingOptions& options :
        {SamplingOptions{.temperature = 0.0}, SamplingOptions{.seed = 3}}) {
     // The longest text is full from the start, the others become so.
-    const auto texts = RunTogether(prompts, 15, options);
-    for (std::size_t i = 0; i < prompts.size(); ++i)
-      EXPECT_EQ(texts[i], Run(prompts[i], 15, options)) << i;
+    for (const std::int64_t batch_size : {8, 2}) {
+      const auto texts = RunTogether(prompts, 15, options, {}, batch_size);
+      for (std::size_t i = 0; i < prompts.size(); ++i)
+        EXPECT_EQ(texts[i], Run(prompts[i], 15, options)) << i << " of " << batch_size;
+    }
   }
+}
+
+/// How often ops are called by the model, and not by other ops.
+std::map<OpId, int> CountCalls(const std::function<void()>& body) {
+  OpRecorder recorder{Device()};
+  recorder.BeginStep(0);
+  body();
+  recorder.EndStep();
+  std::map<OpId, int> counts;
+  for (const OpRecord& record : recorder.Take().ops) {
+    if (record.parent == -1) ++counts[record.op];
+  }
+  return counts;
+}
+
+// One call of attention in each layer for all prompts, and one for a token of each text.
+TEST_F(GenerateTest, TextsShareThePassesOfTheModel) {
+  const std::vector<std::vector<std::int64_t>> prompts = {{1, 2}, {3}, {4, 5, 6, 7}, {1, 2, 3}};
+  const int layers = static_cast<int>(model_.config.transformer.num_hidden_layers);
+  const auto counts = CountCalls([&] { RunTogether(prompts, 5); });
+  EXPECT_EQ(counts.at(OpId::kAttention), layers);
+  EXPECT_EQ(counts.at(OpId::kCachedAttention), 5 * layers);
+}
+
+// A text that has ended makes room for the next one at once.
+TEST_F(GenerateTest, TextsFollowOneAnotherInTheirPlaces) {
+  const std::vector<std::vector<std::int64_t>> prompts = {{1, 2}, {3}, {4, 5, 6}, {7}, {8, 9}};
+  const SamplingOptions options{.seed = 3};
+  const auto whole = RunTogether(prompts, 9, options);
+  std::vector<std::int64_t> lengths;
+  const std::vector<std::int64_t> stop = {whole[0][1], whole[2][3]};
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const auto end = std::find_first_of(whole[i].begin(), whole[i].end(), stop.begin(), stop.end());
+    lengths.push_back(std::min<std::int64_t>(end - whole[i].begin() + 1, 9));
+  }
+  std::vector<std::vector<std::int64_t>> cut;
+  const auto counts = CountCalls([&] { cut = RunTogether(prompts, 9, options, stop, 2); });
+  std::int64_t places[] = {0, 0};
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const auto length = static_cast<std::ptrdiff_t>(lengths[i]);
+    EXPECT_EQ(cut[i], std::vector<std::int64_t>(whole[i].begin(), whole[i].begin() + length)) << i;
+    *std::min_element(std::begin(places), std::end(places)) += lengths[i];
+  }
+  EXPECT_EQ(counts.at(OpId::kCachedAttention), 2 * std::max(places[0], places[1]));
 }
 
 TEST_F(GenerateTest, TextsOfABatchEndOneByOne) {
