@@ -132,6 +132,16 @@ std::uint64_t Unsigned(const nlohmann::json& json, const char* field, const std:
   return value.get<std::uint64_t>();
 }
 
+/// A count of steps that is no larger than `most`.
+std::int64_t Steps(const nlohmann::json& json, const char* field, std::uint64_t most,
+                   const std::string& where) {
+  const std::uint64_t steps = Unsigned(json, field, where);
+  if (steps > most) {
+    throw Error(fmt::format("{}: {}: expected at most {}, found {}", where, field, most, steps));
+  }
+  return static_cast<std::int64_t>(steps);
+}
+
 }  // namespace
 
 fs::path Fp8StatePath(const fs::path& folder) {
@@ -149,6 +159,7 @@ void SaveTrainingState(const TrainingState& state, const fs::path& folder) {
   json["version"] = kFormatVersion;
   json["step"] = state.step;
   json["optimizer"] = state.optimizer;
+  if (!state.optimizer.empty()) json["optimizer_step"] = state.optimizer_step;
   if (!state.fp8_state.empty()) json["fp8"] = true;
   json["random"]["seed"] = state.random.seed;
   json["random"]["offset"] = state.random.offset;
@@ -165,17 +176,19 @@ TrainingState LoadTrainingState(const fs::path& folder) {
   if (const std::uint64_t version = Unsigned(json, "version", path); version != kFormatVersion) {
     throw Error(fmt::format("{}: expected version {}, found {}", path, kFormatVersion, version));
   }
-  const std::uint64_t step = Unsigned(json, "step", path);
-  if (step > kMaxStep) {
-    throw Error(fmt::format("{}: step: expected at most {}, found {}", path, kMaxStep, step));
-  }
-  state.step = static_cast<std::int64_t>(step);
+  state.step = Steps(json, "step", kMaxStep, path);
   const nlohmann::json& optimizer = JsonField(json, "optimizer", path);
   if (!optimizer.is_string()) {
     throw Error(
         fmt::format("{}: optimizer: expected a name, found {}", path, DescribeJson(optimizer)));
   }
   state.optimizer = optimizer.get<std::string>();
+  if (!state.optimizer.empty()) {
+    state.optimizer_step =
+        json.contains("optimizer_step")
+            ? Steps(json, "optimizer_step", static_cast<std::uint64_t>(state.step), path)
+            : state.step;
+  }
   const nlohmann::json has_fp8_state = json.value("fp8", nlohmann::json(false));
   if (!has_fp8_state.is_boolean()) {
     throw Error(fmt::format("{}: fp8: expected true or false, found {}", path,

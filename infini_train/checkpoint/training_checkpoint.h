@@ -22,6 +22,9 @@ struct TrainingState {
   /// Optimizer steps made.
   std::int64_t step = 0;
   std::string optimizer;  ///< name
+  /// Steps of the optimizer, which its state is about: fewer than the run's where it began anew
+  /// when the run was resumed.
+  std::int64_t optimizer_step = 0;
   std::vector<std::pair<std::string, Tensor>> optimizer_state;
   /// Transformer::Fp8State; empty where nothing was computed in FP8.
   std::vector<std::pair<std::string, Tensor>> fp8_state = {};
@@ -38,8 +41,8 @@ INFINI_TRAIN_API std::filesystem::path Fp8StatePath(const std::filesystem::path&
 INFINI_TRAIN_API void SaveTrainingState(const TrainingState& state,
                                         const std::filesystem::path& folder);
 
-/// Reads it back; tensors are on the CPU in the types that they were saved in. Throws Error naming
-/// file and fault.
+/// Reads it back; tensors are on the CPU in the types that they were saved in. Where an older file
+/// does not give the optimizer's step it is the run's. Throws Error naming file and fault.
 INFINI_TRAIN_API TrainingState LoadTrainingState(const std::filesystem::path& folder);
 
 /// Creates the folder if need be and tries to write a file in it. Throws Error when that fails, so

@@ -232,7 +232,7 @@ void Trainer::Resume(const std::filesystem::path& folder) {
       throw Error(fmt::format("{}: holds the state of {}, expected {} (--optimizer)",
                               folder.string(), state.optimizer, optimizer_->name()));
     }
-    optimizer_->LoadStateDict(state.optimizer_state, state.step);
+    optimizer_->LoadStateDict(state.optimizer_state, state.optimizer_step);
   }
   LoadFp8Scales(state, folder);
   loader_->LoadState(state.data_state);
@@ -341,6 +341,7 @@ void Trainer::Save(std::int64_t step) {
     state.step = step;
     if (options_.save_optimizer_state) {
       state.optimizer = optimizer_->name();
+      state.optimizer_step = optimizer_->step();
       state.optimizer_state = optimizer_->StateDict();
     }
     state.fp8_state = model_.module->Fp8State();

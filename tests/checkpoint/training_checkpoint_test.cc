@@ -31,6 +31,7 @@ TrainingState SampleState() {
   TrainingState state;
   state.step = 257;
   state.optimizer = "adamw";
+  state.optimizer_step = 31;
   state.optimizer_state = {
       {"exp_avg.w", Tensor::FromVector(std::vector<float>{1.0F, 1.0F + 0x1p-23F, -0.0F}, {3})},
       {"exp_avg_sq.w", Tensor::FromVector(std::vector<double>{0x1p-1074, 1e300, 0.1}, {3})},
@@ -53,6 +54,7 @@ TEST(TrainingState, RoundTripsBitForBit) {
   const TrainingState loaded = LoadTrainingState(folder.path());
   EXPECT_EQ(loaded.step, saved.step);
   EXPECT_EQ(loaded.optimizer, saved.optimizer);
+  EXPECT_EQ(loaded.optimizer_step, saved.optimizer_step);
   EXPECT_EQ(loaded.random, saved.random);
   EXPECT_EQ(loaded.data_state, saved.data_state);
   ASSERT_EQ(loaded.optimizer_state.size(), saved.optimizer_state.size());
@@ -83,6 +85,19 @@ TEST(TrainingState, MayLeaveOptimizerAndDataOut) {
   EXPECT_EQ(loaded.optimizer, "");
   EXPECT_TRUE(loaded.optimizer_state.empty());
   EXPECT_EQ(loaded.data_state, "");
+}
+
+// Files were written without it.
+TEST(TrainingState, TheStepOfAnOptimizerIsTheRunsUnlessItIsGiven) {
+  const TemporaryFolder folder;
+  SaveTrainingState(SampleState(), folder.path());
+  const std::string path = folder / "training/state.json";
+  std::string json = ReadFile(path);
+  const std::string line = "  \"optimizer_step\": 31,\n";
+  ASSERT_THAT(json, HasSubstr(line));
+  json.erase(json.find(line), line.size());
+  WriteBytes(path, json);
+  EXPECT_EQ(LoadTrainingState(folder.path()).optimizer_step, 257);
 }
 
 TEST(TrainingState, KeepsTheScalesOfFp8InAFileOfTheirOwn) {
@@ -156,6 +171,10 @@ TEST(TrainingState, RefusesBadFiles) {
       {R"({"version":1,"step":1,"fp8":3,)" + tail, "fp8: expected true or false, found 3"},
       {R"({"version":1,"step":1,"optimizer":"adamw","random":{"seed":1,"offset":2},"data":null})",
        "optimizer.safetensors"},
+      {R"({"version":1,"step":1,"optimizer":"sgd","optimizer_step":2,"random":{"seed":1,"offset":2},"data":null})",
+       "optimizer_step: expected at most 1, found 2"},
+      {R"({"version":1,"step":1,"optimizer":"sgd","optimizer_step":"1","random":{"seed":1,"offset":2},"data":null})",
+       "optimizer_step: expected an integer of 0 or more"},
   };
   for (const BadState& bad : cases) {
     WriteBytes(folder / "training/state.json", bad.json);

@@ -185,6 +185,33 @@ TEST(Resume, WithoutOptimizerStateIsAskedFor) {
   EXPECT_THAT(RunTrain(options).output, HasSubstr("step    6/6"));
 }
 
+// An optimizer that began anew counts its own steps, which bias correction depends on, also across
+// another resume.
+TEST(Resume, AnOptimizerThatBeganAnewKeepsItsOwnStep) {
+  const TinyRun run;
+  TrainOptions options = LongRun(run);
+  options.num_iteration = 6;
+  RunTrain(options);
+  const std::string begin = Checkpoint(options.save, 6);
+
+  TrainOptions straight = options;
+  straight.load = begin;
+  straight.load_optimizer_state = false;
+  straight.num_iteration = 12;
+  straight.save = run / "anew";
+  RunTrain(straight);
+
+  TrainOptions resumed = straight;
+  resumed.num_iteration = 9;
+  resumed.save = run / "anew_in_two";
+  RunTrain(resumed);
+  resumed.load = resumed.save;
+  resumed.load_optimizer_state = true;
+  resumed.num_iteration = 12;
+  RunTrain(resumed);
+  ExpectSameCheckpoint(Checkpoint(straight.save, 12), Checkpoint(resumed.save, 12));
+}
+
 TEST(Resume, RefusesAnotherOptimizerDataModelOrEnd) {
   const TinyRun run;
   TrainOptions options = run.Options();
