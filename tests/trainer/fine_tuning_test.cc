@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "infini_train/core/file.h"
@@ -105,6 +106,48 @@ TEST_F(FineTuning, TheSplitOfAStepDoesNotMatter) {
     options.batch_size = 1;
     options.total_batch_size = 40;
     EXPECT_THAT(Losses(options), Pointwise(::testing::DoubleNear(2e-6), whole));
+  }
+}
+
+// Of some micro-batches and ranks nearly all targets count, of others nearly none.
+TEST_F(FineTuning, ATargetWeighsTheSameWhereverItIs) {
+  std::string lines;
+  for (const std::string letter : {"a", "d", "g", "j", "m", "p", "s", "v"}) {
+    const bool is_text = std::string("gjsv").find(letter) != std::string::npos;
+    std::string text;
+    for (int i = 0; i < 13; ++i)
+      text += letter;
+    const nlohmann::json record = is_text ? nlohmann::json{{"text", text}}
+                                          : nlohmann::json{{"prompt", text}, {"completion", "z"}};
+    lines += record.dump() + "\n";
+  }
+  WriteFileAtomically(run_ / "data.jsonl", lines);
+  TrainOptions options = Options();
+  options.shuffle = false;
+  options.sequence_length = 14;
+  options.num_iteration = 3;
+  options.grad_clip = 0.0;
+  options.batch_size = 8;
+  options.save = run_ / "whole";
+  RunTrain(options);
+  const auto whole = ReadMetrics(options.metrics_file);
+  options.total_batch_size = 8 * 14;
+  const std::pair<int, int> splits[] = {{4, 1}, {1, 1}, {4, 2}, {2, 2}, {1, 2}, {1, 4}};
+  for (const auto& [batch_size, ranks] : splits) {
+    SCOPED_TRACE(::testing::Message() << batch_size << " samples, " << ranks << " ranks");
+    options.batch_size = batch_size;
+    options.nthread_per_process = ranks;
+    options.save = run_ / "split";
+    RunTrain(options);
+    const auto split = ReadMetrics(options.metrics_file);
+    ASSERT_EQ(split.size(), whole.size());
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      for (const char* key : {"loss", "grad_norm"}) {
+        const double expected = whole[i].at(key);
+        EXPECT_NEAR(split[i].at(key), expected, 1e-6 * expected) << key << " of " << i + 1;
+      }
+    }
+    ExpectCloseWeights(Checkpoint(run_ / "split", 3), Checkpoint(run_ / "whole", 3), 1e-6);
   }
 }
 
