@@ -1,5 +1,6 @@
 // evaluate, export and generate with every family.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,8 +11,11 @@
 #include <vector>
 
 #include "infini_train/data/tokenizer.h"
+#include "infini_train/models/lora.h"
 #include "infini_train/trainer/commands.h"
 #include "infini_train/trainer/sampler.h"
+#include "infini_train/trainer/trainer.h"
+#include "tests/common/errors.h"
 #include "tests/data/token_files.h"
 #include "tests/models/golden.h"
 #include "tests/models/small_model.h"
@@ -24,6 +28,9 @@ using infini_train::testing::SmallConfig;
 using infini_train::testing::SmallDecoderConfig;
 using infini_train::testing::SmallModel;
 using infini_train::testing::TemporaryFolder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 /// What a command prints.
 template <typename Options>
@@ -45,9 +52,10 @@ struct Evaluated {
 };
 
 Evaluated Evaluate(const std::string& model, const std::vector<std::string>& files,
-                   std::int64_t sequence_length) {
+                   std::int64_t sequence_length, const std::string& adapters = "") {
   EvaluateOptions options;
   options.model = model;
+  options.lora_load_path = adapters;
   options.input_bin = files;
   options.batch_size = 2;
   options.sequence_length = sequence_length;
@@ -61,9 +69,11 @@ Evaluated Evaluate(const std::string& model, const std::vector<std::string>& fil
   return found;
 }
 
-void Export(const std::string& model, const std::string& output, const std::string& format) {
+void Export(const std::string& model, const std::string& output, const std::string& format,
+            const std::string& adapters = "") {
   ExportOptions options;
   options.model = model;
+  options.lora_load_path = adapters;
   options.output = output;
   options.format = format;
   EXPECT_EQ(Print(&ExportCommand, options), "wrote " + output + "\n");
@@ -141,9 +151,11 @@ class SmallFamily : public ::testing::TestWithParam<std::string> {
 
   void Save() const { models::SaveModel(model_, std::string(folder_ / "model")); }
 
-  std::string Generate(const std::vector<std::string>& prompts, double temperature) const {
+  std::string Generate(const std::vector<std::string>& prompts, double temperature,
+                       const std::string& model = "model", const std::string& adapters = "") const {
     GenerateOptions options;
-    options.model = folder_ / "model";
+    options.model = folder_ / model;
+    options.lora_load_path = adapters;
     options.tokenizer = "bytes";
     options.prompt = prompts;
     options.max_new_tokens = 10;
@@ -176,6 +188,76 @@ TEST_P(SmallFamily, TextsOfABatchAreWhatTheyAreAlone) {
     }
     EXPECT_EQ(Generate(prompts, temperature), expected);
   }
+}
+
+// Trained with the model, saved, and merged by every command that takes a model as it is.
+TEST_P(SmallFamily, AdaptersAreTrainedAndMergedByEveryCommand) {
+  const std::string tokens = folder_ / "tokens.bin";
+  const std::string model = folder_ / "model";
+  const std::string adapters = folder_ / "adapters";
+  testing::WriteShard16(tokens, 100);
+  TrainOptions options;
+  options.model = model;
+  options.input_bin = {tokens};
+  options.batch_size = 2;
+  options.sequence_length = 16;
+  options.num_iteration = 3;
+  options.learning_rate = 0.05;
+  options.dropout = 0.0;
+  options.num_threads = 1;
+  options.device = "cpu";
+  options.lora_rank = 2;
+  options.lora_target_modules =
+      GetParam() == "gpt2" ? R"(h\.1\.(attn|mlp)\..*)" : R"(.*\.(q|v)_proj)";
+  options.lora_save_path = adapters;
+  std::FILE* out = std::tmpfile();
+  EXPECT_EQ(Train(options, out), 0);
+  std::fclose(out);
+
+  const double loss = Evaluate(model, {tokens}, 0, adapters).loss;
+  EXPECT_LT(loss, Evaluate(model, {tokens}, 0).loss);
+  EXPECT_EQ(Evaluate(adapters, {tokens}, 0).loss, loss) << "their base is where it was";
+  const std::string text = Generate({"line"}, 0.0, "model", adapters);
+  EXPECT_NE(text, Generate({"line"}, 0.0));
+  EXPECT_EQ(Generate({"line"}, 0.0, "adapters"), text);
+  for (const std::string format : {"huggingface", "llmc"}) {
+    Export(model, folder_ / format, format, adapters);
+    EXPECT_NEAR(Evaluate(folder_ / format, {tokens}, 0).loss, loss, 1e-6 * loss) << format;
+  }
+  EXPECT_EQ(Generate({"line"}, 0.0, "huggingface"), text);
+}
+
+// Adapters of modules that the model lacks, of other sizes, or of other layers.
+TEST_P(SmallFamily, AdaptersOfAnotherModelAreRefusedByName) {
+  const std::string adapters = folder_ / "adapters";
+  models::Lora(model_, {.rank = 2}, 1).Save(adapters, "");
+  const auto refusal = [&](const std::string& family, auto change) {
+    models::ModelConfig config = family == "gpt2" ? SmallConfig() : SmallDecoderConfig(family);
+    change(config.transformer);
+    models::SaveModel(models::CreateModel(config, 1), std::string(folder_ / "other"));
+    return testing::MessageOf(
+        [&] { Export(folder_ / "other", folder_ / "none", "huggingface", adapters); });
+  };
+  const std::string weights = adapters + "/adapter_model.safetensors does not fit the model";
+  if (GetParam() == "gpt2") {
+    EXPECT_THAT(refusal("llama", [](auto&) {}),
+                AllOf(StartsWith(weights), HasSubstr("missing: base_model.model.model.layers."),
+                      HasSubstr("unexpected: base_model.model.transformer.h.{0-1}.attn.c_attn.")));
+  } else {
+    EXPECT_THAT(refusal("gpt2", [](auto&) {}),
+                AllOf(StartsWith(adapters + "/adapter_config.json: target_modules: "),
+                      HasSubstr("q_proj"), HasSubstr("expected all-linear, c_attn, ")));
+  }
+  const std::string projection = GetParam() == "gpt2" ? "attn.c_attn" : "self_attn.q_proj";
+  const auto widen = [](nn::TransformerConfig& config) {
+    config.hidden_size *= 2;
+    config.head_dim *= 2;
+  };
+  EXPECT_THAT(refusal(GetParam(), widen), AllOf(StartsWith(weights), HasSubstr("wrong shape: "),
+                                                HasSubstr(projection + ".lora_A")));
+  EXPECT_THAT(
+      refusal(GetParam(), [](auto& config) { config.num_hidden_layers += 1; }),
+      AllOf(StartsWith(weights), HasSubstr("missing: "), HasSubstr(projection + ".lora_A")));
 }
 
 TEST_P(SmallFamily, TextsEndAtAnyOfTheEndIds) {
