@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/core/error.h"
@@ -40,14 +41,29 @@ void KeyValueCache::MakeRoom(std::int64_t positions) {
   }
   if (positions <= room_) return;
   room_ = std::min(std::max(positions + kFirstRoom, 2 * room_), capacity_);
+  std::vector<std::int64_t> all(lengths_.size());
+  std::iota(all.begin(), all.end(), 0);
+  MoveBuffers(all);
+}
+
+void KeyValueCache::MoveBuffers(std::span<const std::int64_t> sequences) {
+  const auto held = [&](const Tensor& buffer, std::size_t i, std::int64_t sequence) {
+    const auto row = static_cast<std::int64_t>(i);
+    return Slice(Slice(buffer, 0, row, row + 1), 2, 0,
+                 lengths_[static_cast<std::size_t>(sequence)]);
+  };
   for (auto& [keys, values] : layers_) {
     if (!keys.defined()) continue;
     for (Tensor* buffer : {&keys, &values}) {
-      const Dims& shape = buffer->shape();
-      const Tensor larger =
-          Tensor::Empty({shape[0], shape[1], room_, shape[3]}, buffer->dtype(), buffer->device());
-      CopyInPlace(Slice(larger, 2, 0, shape[2]), *buffer);
-      *buffer = larger;
+      const Tensor moved = Tensor::Empty(
+          {static_cast<std::int64_t>(sequences.size()), buffer->size(1), room_, buffer->size(3)},
+          buffer->dtype(), buffer->device());
+      for (std::size_t i = 0; i < sequences.size(); ++i) {
+        const std::int64_t sequence = sequences[i];
+        CopyInPlace(held(moved, i, sequence),
+                    held(*buffer, static_cast<std::size_t>(sequence), sequence));
+      }
+      *buffer = moved;
     }
   }
 }
@@ -154,13 +170,28 @@ void KeyValueCache::Truncate(std::int64_t length) {
   WriteDeviceLengths();
 }
 
+void KeyValueCache::CheckSequence(std::int64_t sequence) const {
+  if (sequence >= 0 && sequence < batch_size()) return;
+  throw Error(
+      fmt::format("key/value cache: expected a sequence below {}, got {}", batch_size(), sequence));
+}
+
 void KeyValueCache::Clear(std::int64_t sequence) {
-  if (sequence < 0 || sequence >= batch_size()) {
-    throw Error(fmt::format("key/value cache: expected a sequence below {}, got {}", batch_size(),
-                            sequence));
-  }
+  CheckSequence(sequence);
   lengths_[static_cast<std::size_t>(sequence)] = 0;
   WriteDeviceLengths();
+}
+
+void KeyValueCache::Keep(std::span<const std::int64_t> sequences) {
+  if (sequences.empty()) throw Error("key/value cache: expected sequences to keep, got none");
+  std::vector<std::int64_t> lengths;
+  for (const std::int64_t sequence : sequences) {
+    CheckSequence(sequence);
+    lengths.push_back(lengths_[static_cast<std::size_t>(sequence)]);
+  }
+  MoveBuffers(sequences);
+  lengths_ = std::move(lengths);
+  device_lengths_ = Tensor();
 }
 
 void KeyValueCache::CheckPrompts(std::span<const CachedPrompt> prompts) const {

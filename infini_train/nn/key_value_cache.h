@@ -47,7 +47,7 @@ class INFINI_TRAIN_API KeyValueCache {
   /// is no room, or shape or type changed.
   std::pair<Tensor, Tensor>& Buffers(std::int64_t layer, const Dims& shape, DataType dtype,
                                      Device device);
-  /// lengths() as int32 [B] on the device of the buffers, always the same tensor.
+  /// lengths() as int32 [B] on the device of the buffers, the same tensor until Keep.
   const Tensor& device_lengths(Device device);
 
   /// Counts `tokens` positions of every sequence as held, after all layers have appended them.
@@ -61,12 +61,17 @@ class INFINI_TRAIN_API KeyValueCache {
   void Truncate(std::int64_t length);
   /// Forgets a sequence.
   void Clear(std::int64_t sequence);
+  /// Goes on with these sequences alone, in this order, in buffers of their number.
+  void Keep(std::span<const std::int64_t> sequences);
 
   /// Throws Error unless prompts are of different sequences, of which nothing is held.
   void CheckPrompts(std::span<const CachedPrompt> prompts) const;
 
  private:
+  void CheckSequence(std::int64_t sequence) const;
   void WriteDeviceLengths() const;
+  /// Puts what is held of these sequences into buffers that have room() positions.
+  void MoveBuffers(std::span<const std::int64_t> sequences);
 
   std::int64_t capacity_;
   std::int64_t room_ = 0;

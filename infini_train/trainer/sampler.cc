@@ -98,9 +98,9 @@ class Places {
         device_(model_.head_weight().device()),
         cache_(model_.config().num_hidden_layers, capacity, static_cast<std::int64_t>(count)),
         next_(count, 0),
-        busy_(count, false),
-        steps_(model_, cache_,
-               Zeros({static_cast<std::int64_t>(count), 1}, DataType::kInt64, device_)) {}
+        busy_(count, false) {
+    steps_.emplace(model_, cache_, Ids(next_, {cache_.batch_size(), 1}));
+  }
 
   /// A place's text is now `tokens`.
   void Begin(std::size_t place, std::span<const std::int64_t> tokens) {
@@ -112,22 +112,38 @@ class Places {
   void Continue(std::size_t place, std::int64_t token) { next_[place] = token; }
   void End(std::size_t place) { busy_[place] = false; }
 
+  /// Gives the places without a text up; the others keep their order.
+  void DropIdle() {
+    RunPrompts();
+    steps_.reset();
+    std::vector<std::int64_t> kept, next;
+    for (std::size_t i = 0; i < busy_.size(); ++i) {
+      if (!busy_[i]) continue;
+      kept.push_back(static_cast<std::int64_t>(i));
+      next.push_back(next_[i]);
+    }
+    cache_.Keep(kept);
+    next_ = std::move(next);
+    busy_.assign(kept.size(), true);
+    steps_.emplace(model_, cache_, Ids(next_, {cache_.batch_size(), 1}));
+  }
+
   /// Computes what logits() and MostLikely() are about.
   void Step() {
     RunPrompts();
     ClearIdle();
-    CopyInPlace(steps_.tokens(), Ids(next_, steps_.tokens().shape()));
-    steps_.Step();
+    CopyInPlace(steps_->tokens(), Ids(next_, {cache_.batch_size(), 1}));
+    steps_->Step();
   }
 
   /// Of the next token of each place, a row each.
   std::vector<float> Logits() const {
-    return To(steps_.logits(), DataType::kFloat32).ToVector<float>();
+    return To(steps_->logits(), DataType::kFloat32).ToVector<float>();
   }
   /// The most likely next token of each place, with its logit.
   std::pair<std::vector<std::int64_t>, std::vector<float>> MostLikely() const {
-    const Tensor logits = Gather(steps_.logits(), 1, steps_.tokens());
-    return {steps_.tokens().ToVector<std::int64_t>(),
+    const Tensor logits = Gather(steps_->logits(), 1, steps_->tokens());
+    return {steps_->tokens().ToVector<std::int64_t>(),
             To(logits, DataType::kFloat32).ToVector<float>()};
   }
 
@@ -178,7 +194,7 @@ class Places {
   std::vector<std::int64_t> next_;
   std::vector<bool> busy_;
   std::vector<NewPrompt> prompts_;
-  nn::TokenGraph steps_;
+  std::optional<nn::TokenGraph> steps_;
 };
 
 /// The next token of each place by the options: the generator of its text gives a number for each,
@@ -301,8 +317,14 @@ void Generate(const models::Model& model, std::span<const Prompt> prompts, std::
       waiting.pop_front();
       places.Begin(place, texts[place]->tokens);
     }
-    if (std::none_of(texts.begin(), texts.end(), [](const auto& text) { return text.has_value(); }))
-      return;
+    const auto left = static_cast<std::size_t>(std::count_if(
+        texts.begin(), texts.end(), [](const auto& text) { return text.has_value(); }));
+    if (left == 0) return;
+    // Each time costs a copy of the cache and a capture.
+    if (2 * left <= texts.size()) {
+      places.DropIdle();
+      std::erase(texts, std::nullopt);
+    }
     places.Step();
     const Chooser chooser(places, texts.size(), options);
     for (std::size_t place = 0; place < texts.size(); ++place) {

@@ -118,6 +118,25 @@ TEST_P(KeyValueCacheTest, GrowsWithTheLongestSequence) {
   EXPECT_EQ(small.room(), 30);
 }
 
+TEST_P(KeyValueCacheTest, GoesOnWithSomeOfItsSequences) {
+  const NoGrad no_grad;
+  KeyValueCache cache(1, 10, 4);
+  const CachedPrompt prompts[] = {{0, 3}, {1, 2}, {3, 5}};
+  const Tensor keys = Random(1, 10), values = Random(1, 10);
+  cache.Fill(0, keys, values, prompts);
+  cache.Advance(prompts);
+  cache.device_lengths(device());
+  cache.Keep(std::vector<std::int64_t>{3, 2, 0});
+  EXPECT_EQ(cache.batch_size(), 3);
+  EXPECT_THAT(cache.lengths(), ElementsAre(5, 0, 3));
+  EXPECT_THAT(cache.device_lengths(device()).ToVector<std::int32_t>(), ElementsAre(5, 0, 3));
+  EXPECT_EQ(Buffers(cache).first.shape(), Dims({3, kHeads, 10, kHeadSize}));
+  ExpectSameBits(Held(Buffers(cache).first, 0, 5), Contiguous(Slice(keys, 2, 5, 10)));
+  ExpectSameBits(Held(Buffers(cache).second, 2, 3), Contiguous(Slice(values, 2, 0, 3)));
+  EXPECT_ERROR(cache.Keep(std::vector<std::int64_t>{3}), "expected a sequence below 3, got 3");
+  EXPECT_ERROR(cache.Keep({}), "expected sequences to keep, got none");
+}
+
 TEST_P(KeyValueCacheTest, RefusesWhatDoesNotFit) {
   const NoGrad no_grad;
   EXPECT_ERROR(KeyValueCache(1, 0),

@@ -205,16 +205,21 @@ TEST_F(GenerateTest, ATextIsInABatchWhatItIsAlone) {
   }
 }
 
-/// How often ops are called by the model, and not by other ops.
-std::map<OpId, int> CountCalls(const std::function<void()>& body) {
+/// The ops that the model calls, without those that these call.
+std::vector<OpRecord> CallsOf(const std::function<void()>& body) {
   OpRecorder recorder{Device()};
   recorder.BeginStep(0);
   body();
   recorder.EndStep();
+  std::vector<OpRecord> calls = recorder.Take().ops;
+  std::erase_if(calls, [](const OpRecord& call) { return call.parent != -1; });
+  return calls;
+}
+
+std::map<OpId, int> CountCalls(const std::function<void()>& body) {
   std::map<OpId, int> counts;
-  for (const OpRecord& record : recorder.Take().ops) {
-    if (record.parent == -1) ++counts[record.op];
-  }
+  for (const OpRecord& call : CallsOf(body))
+    ++counts[call.op];
   return counts;
 }
 
@@ -225,6 +230,33 @@ TEST_F(GenerateTest, TextsShareThePassesOfTheModel) {
   const auto counts = CountCalls([&] { RunTogether(prompts, 5); });
   EXPECT_EQ(counts.at(OpId::kAttention), layers);
   EXPECT_EQ(counts.at(OpId::kCachedAttention), 5 * layers);
+}
+
+// Texts that have ended cost nothing for long.
+TEST_F(GenerateTest, PlacesAreGivenUpWhenHalfOfThemAreEmpty) {
+  std::vector<Generator> generators(5, Generator(3));
+  std::vector<Prompt> prompts;
+  for (std::size_t i = 0; i < generators.size(); ++i)
+    prompts.push_back({{1, static_cast<std::int64_t>(i)}, &generators[i]});
+  std::vector<std::int64_t> text;
+  const std::vector<OpRecord> calls = CallsOf([&] {
+    Generate(model_, prompts, 0, 6, {}, {}, 5, [&](std::size_t i, std::int64_t token) {
+      if (i == 3) text.push_back(token);
+      // The texts end with 1, 2, 3 tokens, but for the fourth.
+      return i == 3 || generators[i].state().offset < i + 1;
+    });
+  });
+  EXPECT_EQ(text, Run({1, 3}, 6, {.seed = 3}));
+  std::vector<std::string> sizes;
+  for (const OpRecord& call : calls) {
+    if (call.op == OpId::kCachedAttention && sizes.size() < 100)
+      sizes.push_back(call.tensors.substr(0, call.tensors.find(',')));
+  }
+  std::vector<std::string> of_steps;
+  for (std::size_t i = 0; i < sizes.size(); i += 2)
+    of_steps.push_back(sizes[i]);
+  EXPECT_THAT(of_steps, ::testing::ElementsAre("float32 [5", "float32 [5", "float32 [5",
+                                               "float32 [2", "float32 [2", "float32 [1"));
 }
 
 // A text that has ended makes room for the next one at once.
