@@ -142,7 +142,9 @@ TEST(LoraTargets, NamesThatAreNotThereAreErrors) {
   EXPECT_THAT(refusal("c_attn,wte"),
               HasSubstr("only linear layers of blocks, outside of mixtures of experts, can have "
                         "adapters; found wte"));
-  EXPECT_THAT(refusal("h\\.(0"), HasSubstr("lora_target_modules: expected a regular expression"));
+  EXPECT_THAT(refusal("h\\.(0"),
+              HasSubstr("lora_target_modules: expected a regular expression, found 'h\\.(0'"));
+  EXPECT_THAT(refusal(".*c_attn)|(.*c_fc"), HasSubstr("expected a regular expression"));
   EXPECT_THAT(refusal(R"(transformer\.wte|.*c_attn)"), HasSubstr("found wte"));
   EXPECT_EQ(MessageOf([] { ParseLoraTargets("c_attn,"); }),
             "lora_target_modules: expected names separated by commas, found an empty one");

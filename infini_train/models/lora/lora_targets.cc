@@ -143,6 +143,8 @@ std::vector<LoraSite> SelectLoraSites(const LoraSites& sites, const LoraTargets&
   if (targets.pattern == kAllLinear) return sites.adaptable;
   std::vector<std::function<bool(const std::string&)>> conditions;
   if (!targets.pattern.empty()) {
+    // Whatever it means in the parentheses below, it must be a pattern by itself.
+    Regex(targets.pattern, where);
     const auto regex =
         std::make_shared<const Regex>(fmt::format("^(?:{})$", targets.pattern), where);
     conditions.emplace_back([regex](const std::string& name) {
