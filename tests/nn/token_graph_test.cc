@@ -217,6 +217,20 @@ TEST_P(TokenGraphTest, FollowsTheCache) {
   }
 }
 
+// The angles of a float64 model are kept in float32, but the op takes them in its type.
+TEST_P(TokenGraphTest, ComputesInFloat64) {
+  const NoGrad no_grad;
+  auto model = Make(value(), DataType::kFloat64);
+  const Tensor ids = Ids(2, 5);
+  KeyValueCache cache(value().num_hidden_layers, 5, 2);
+  Begin(*model, cache, ids);
+  TokenGraph steps(*model, cache, Contiguous(Slice(ids, 1, 4)));
+  steps.Step();
+  EXPECT_EQ(steps.logits().dtype(), DataType::kFloat64);
+  ExpectClose(steps.logits(), ToDoubles(Select((*model)(ids), 1, 4)),
+              {.operations = 256, .scale = 4});
+}
+
 TEST_P(TokenGraphTest, HalfPrecisionAndHooks) {
   const NoGrad no_grad;
   auto model = Make(value(), DataType::kBFloat16);
