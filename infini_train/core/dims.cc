@@ -70,9 +70,8 @@ std::int64_t Numel(const Dims& shape) {
       overflow |= __builtin_mul_overflow(product, extent, &product);
     }
   }
-  if (zero) return 0;
   if (overflow) throw Error(fmt::format("shape {} has too many elements", shape.ToString()));
-  return product;
+  return zero ? 0 : product;
 }
 
 Dims ContiguousStrides(const Dims& shape) {

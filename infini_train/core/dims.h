@@ -49,10 +49,11 @@ class INFINI_TRAIN_API Dims {
 };
 
 /// Product of the entries; 1 for no dimensions. Throws Error on a negative entry or when the
-/// product does not fit 63 bits.
+/// product of those other than 0 does not fit 63 bits, so that the strides of every shape that has
+/// a Numel do.
 INFINI_TRAIN_API std::int64_t Numel(const Dims& shape);
 
-/// Row-major strides in elements.
+/// Row-major strides in elements, of a shape that has a Numel.
 INFINI_TRAIN_API Dims ContiguousStrides(const Dims& shape);
 
 /// The common shape under NumPy's broadcasting rules. Throws Error naming both shapes.

@@ -155,6 +155,11 @@ std::vector<BadFile> BadFiles() {
       {"ShapeWraps", OfShape("[4294967296,4294967296,4]"), "tensor t"},
       {"ShapeWrapsToSize", OfShape("[4611686018427387905,4]"), "tensor t"},
       {"ShapeBytesWrap", OfShape("[4611686018427387908]"), "tensor t"},
+      {"StridesWrap",
+       SafetensorsBytes(R"({"t":{"dtype":"F32","shape":[0,4611686018427387904,4],)"
+                        R"("data_offsets":[0,0]}})",
+                        ""),
+       "tensor t: shape [0, 4611686018427387904, 4] has too many elements"},
       {"ShapeBeyondInt64", OfShape("[18446744073709551615]"), "tensor t"},
       {"ShapeOfTooManyDimensions", OfShape("[1,1,1,1,1,1,1,1,1,1,1,4]"), "tensor t"},
       {"ShapeNoList", OfShape(R"("4")"), "tensor t"},

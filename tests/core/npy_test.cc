@@ -167,6 +167,9 @@ TEST_F(Npy, RefusesHostileFiles) {
   EXPECT_ERROR(Parse(File("{'descr': '<f4', 'fortran_order': False, "
                           "'shape': (9223372036854775807, 9223372036854775807)}")),
                "x.npy: shape [9223372036854775807, 9223372036854775807] has too many elements");
+  EXPECT_ERROR(Parse(File("{'descr': '<f4', 'fortran_order': False, "
+                          "'shape': (0, 4611686018427387904, 4)}")),
+               "x.npy: shape [0, 4611686018427387904, 4] has too many elements");
   EXPECT_ERROR(Parse(File("{'descr': '<f8', 'fortran_order': False, "
                           "'shape': (2305843009213693952,)}")),
                "expected 2305843009213693952 elements of float64");
