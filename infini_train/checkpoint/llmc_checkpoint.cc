@@ -49,7 +49,7 @@ bool IsLlmcFile(const std::filesystem::path& path, std::int32_t magic) {
 
 LlmcReader::LlmcReader(const std::filesystem::path& path, std::int32_t magic,
                        const std::vector<LlmcVersion>& versions)
-    : file_(std::make_shared<MappedFile>(path.string())), position_(kHeaderBytes) {
+    : file_(std::make_shared<MappedFile>(path.string())) {
   const auto bytes = file_->bytes();
   if (bytes.size() < kHeaderBytes) {
     throw Error(fmt::format("{}: expected a header of {} bytes, found a file of {}", path.string(),
@@ -83,29 +83,28 @@ std::int64_t LlmcReader::PayloadElements() const {
 std::span<const std::byte> LlmcReader::Payload(std::int64_t first, std::int64_t elements) const {
   if (first < 0 || elements < 0 || first > PayloadElements() ||
       elements > PayloadElements() - first) {
-    throw Error(fmt::format("{}: ends in the middle of a tensor", path()));
+    throw Error(fmt::format("{}: expected {} values from value {} on, found {} in all", path(),
+                            elements, first, PayloadElements()));
   }
   return file_->bytes().subspan(kHeaderBytes + static_cast<std::size_t>(first) * SizeOf(dtype_),
                                 static_cast<std::size_t>(elements) * SizeOf(dtype_));
 }
 
 void LlmcReader::CheckPayload(std::int64_t elements) const {
-  const auto expected = kHeaderBytes + static_cast<std::size_t>(elements) * SizeOf(dtype_);
-  if (file_->bytes().size() != expected) {
-    throw Error(fmt::format("{}: expected {} bytes for the sizes in the header, found {}", path(),
-                            expected, file_->bytes().size()));
+  const std::size_t bytes = file_->bytes().size() - kHeaderBytes;
+  if (PayloadElements() != elements || bytes % SizeOf(dtype_) != 0) {
+    throw Error(
+        fmt::format("{}: expected {} values of {} for the sizes in the header, found {} bytes",
+                    path(), elements, ToString(dtype_), bytes));
   }
 }
 
 Tensor LlmcReader::Next(const Dims& shape) {
-  const std::size_t bytes = static_cast<std::size_t>(Numel(shape)) * SizeOf(dtype_);
-  if (bytes > file_->bytes().size() - position_) {
-    throw Error(fmt::format("{}: ends in the middle of a tensor", path()));
-  }
-  const std::byte* data = file_->bytes().data() + position_;
-  position_ += bytes;
-  auto storage =
-      std::make_shared<Storage>(Device(), const_cast<std::byte*>(data), bytes, [file = file_] {});
+  const std::int64_t elements = Numel(shape);
+  const std::span<const std::byte> values = Payload(next_, elements);
+  next_ += elements;
+  auto storage = std::make_shared<Storage>(Device(), const_cast<std::byte*>(values.data()),
+                                           values.size(), [file = file_] {});
   return Tensor::FromStorage(std::move(storage), dtype_, shape, ContiguousStrides(shape));
 }
 

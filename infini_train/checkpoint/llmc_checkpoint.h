@@ -60,7 +60,7 @@ class INFINI_TRAIN_API LlmcReader {
   std::shared_ptr<MappedFile> file_;
   std::array<std::int32_t, kLlmcHeaderInts> header_{};
   DataType dtype_ = DataType::kFloat32;
-  std::size_t position_ = 0;
+  std::int64_t next_ = 0;  ///< the first value that Next has not given
 };
 
 /// Writes a file from front to back; it appears, complete, on Commit().
