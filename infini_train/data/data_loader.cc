@@ -18,6 +18,9 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Beyond any run: what is saved may be anything, and epochs are counted on from it.
+constexpr int64_t kMostEpochs = int64_t{1} << 53;
+
 struct Position {
   int64_t epoch = 0;
   int64_t step = 0;
@@ -94,10 +97,11 @@ class DataLoader::Impl {
       return value->get<int64_t>();
     };
     const Position position{number("epoch"), number("step")};
-    if (position.epoch < 0 || position.step < 0 || position.step >= steps_per_epoch()) {
+    if (position.epoch < 0 || position.epoch > kMostEpochs || position.step < 0 ||
+        position.step >= steps_per_epoch()) {
       throw Error(fmt::format(
-          "data position: expected an epoch of at least 0 and a step from 0 to {}, found {} and {}",
-          steps_per_epoch() - 1, position.epoch, position.step));
+          "data position: expected an epoch from 0 to {} and a step from 0 to {}, found {} and {}",
+          kMostEpochs, steps_per_epoch() - 1, position.epoch, position.step));
     }
     return position;
   }
@@ -115,7 +119,8 @@ class DataLoader::Impl {
     const int64_t saved = number("sequences_per_step");
     const int64_t step = number("step");
     const int64_t epoch = number("epoch");
-    const bool is_position = saved > 0 && saved < kMost && step >= 0 && step < kMost && epoch >= 0;
+    const bool is_position = saved > 0 && saved < kMost && step >= 0 && step < kMost &&
+                             epoch >= 0 && epoch < kMostEpochs;
     if (!source_->orders_sequences() || !is_position || saved == here || saved * step % here != 0)
       return;
     state["sequences_per_step"] = here;
