@@ -65,19 +65,22 @@ std::int64_t CheckTrainOptions(const TrainOptions& o) {
       {"sequence_length", o.sequence_length},
       {"recompute_num_layers", o.recompute_num_layers},
       {"text_length", o.text_length}};
-  // Products of two such numbers stay in 64 bits.
-  for (const auto& [flag, value] : positive) {
-    Require(value > 0 && value < (std::int64_t{1} << 31), flag, "a positive 31-bit number", value);
-  }
+  // Products of three such numbers stay in 64 bits.
+  for (const auto& [flag, value] : positive)
+    Require(value >= 1 && value <= (std::int64_t{1} << 20), flag, "1 to 1048576", value);
   const std::pair<const char*, std::int64_t> not_negative[] = {
-      {"num_iteration", o.num_iteration},         {"total_batch_size", o.total_batch_size},
-      {"global_batch_size", o.global_batch_size}, {"log_interval", o.log_interval},
-      {"val_loss_every", o.val_loss_every},       {"val_max_steps", o.val_max_steps},
-      {"freq_generate_txt", o.sample_every},      {"save_interval", o.save_interval},
-      {"lr_warmup_iters", o.lr_warmup_iters},     {"lr_decay_iters", o.lr_decay_iters},
-      {"lr_stable_iters", o.lr_stable_iters},     {"max_checkpoint_keep", o.max_checkpoint_keep}};
+      {"num_iteration", o.num_iteration},     {"log_interval", o.log_interval},
+      {"val_loss_every", o.val_loss_every},   {"val_max_steps", o.val_max_steps},
+      {"freq_generate_txt", o.sample_every},  {"save_interval", o.save_interval},
+      {"lr_warmup_iters", o.lr_warmup_iters}, {"lr_decay_iters", o.lr_decay_iters},
+      {"lr_stable_iters", o.lr_stable_iters}, {"max_checkpoint_keep", o.max_checkpoint_keep}};
   for (const auto& [flag, value] : not_negative)
     Require(value >= 0, flag, "0 or more", value);
+  for (const auto& [flag, value] : {std::pair("total_batch_size", o.total_batch_size),
+                                    std::pair("global_batch_size", o.global_batch_size)}) {
+    Require(value >= 0 && value < (std::int64_t{1} << 31), flag, "0 or a positive 31-bit number",
+            value);
+  }
   const std::pair<const char*, double> real_not_negative[] = {
       {"weight_decay", o.weight_decay},
       {"grad_clip", o.grad_clip},

@@ -443,7 +443,7 @@ int Trainer::Run() {
                        {"grad_norm", result.grad_norm},
                        {"tokens_per_second", report.tokens_per_second()},
                        {"milliseconds", report.milliseconds},
-                       {"tokens", static_cast<double>(step * report.tokens)},
+                       {"tokens", static_cast<double>(step) * static_cast<double>(report.tokens)},
                        {"peak_used_bytes", static_cast<double>(report.peak_used)},
                        {"peak_reserved_bytes", static_cast<double>(report.peak_reserved)}};
     if (result.routers) AppendMetrics(*result.routers, metrics);
