@@ -36,7 +36,7 @@ std::int64_t StepOf(const fs::path& folder) {
 }
 
 bool IsCheckpoint(const fs::path& folder) {
-  return PathExists(folder / "training" / "state.json");
+  return PathExists(TrainingStatePath(folder));
 }
 
 /// Checkpoints below `root`, oldest first.
@@ -144,15 +144,20 @@ std::int64_t Steps(const nlohmann::json& json, const char* field, std::uint64_t 
 
 }  // namespace
 
+fs::path OptimizerStatePath(const fs::path& folder) {
+  return folder / "training" / "optimizer.safetensors";
+}
 fs::path Fp8StatePath(const fs::path& folder) {
   return folder / "training" / "fp8.safetensors";
 }
+fs::path TrainingStatePath(const fs::path& folder) {
+  return folder / "training" / "state.json";
+}
 
 void SaveTrainingState(const TrainingState& state, const fs::path& folder) {
-  const fs::path training = folder / "training";
-  CreateFolder(training);
+  CreateFolder(TrainingStatePath(folder).parent_path());
   if (!state.optimizer.empty()) {
-    WriteSafetensors(training / "optimizer.safetensors", state.optimizer_state);
+    WriteSafetensors(OptimizerStatePath(folder), state.optimizer_state);
   }
   if (!state.fp8_state.empty()) WriteSafetensors(Fp8StatePath(folder), state.fp8_state);
   nlohmann::ordered_json json;
@@ -166,11 +171,11 @@ void SaveTrainingState(const TrainingState& state, const fs::path& folder) {
   json["data"] =
       state.data_state.empty() ? nlohmann::json() : ParseJson(state.data_state, "data state");
   // Written last: a folder with state.json is complete.
-  WriteFileAtomically((training / "state.json").string(), json.dump(2) + "\n");
+  WriteFileAtomically(TrainingStatePath(folder).string(), json.dump(2) + "\n");
 }
 
 TrainingState LoadTrainingState(const fs::path& folder) {
-  const std::string path = (folder / "training" / "state.json").string();
+  const std::string path = TrainingStatePath(folder).string();
   TrainingState state;
   const nlohmann::json json = ParseJson(ReadFile(path), path);
   if (const std::uint64_t version = Unsigned(json, "version", path); version != kFormatVersion) {
@@ -206,8 +211,7 @@ TrainingState LoadTrainingState(const fs::path& folder) {
       tensors.emplace_back(name, file.Load(name));
     return tensors;
   };
-  if (!state.optimizer.empty())
-    state.optimizer_state = load(folder / "training" / "optimizer.safetensors");
+  if (!state.optimizer.empty()) state.optimizer_state = load(OptimizerStatePath(folder));
   if (has_fp8_state.get<bool>()) state.fp8_state = load(Fp8StatePath(folder));
   return state;
 }

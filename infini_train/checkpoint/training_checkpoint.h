@@ -33,8 +33,11 @@ struct TrainingState {
   std::string data_state;
 };
 
-/// The file of TrainingState::fp8_state in a checkpoint's folder.
+/// The files of a checkpoint's folder: of TrainingState::optimizer_state, of fp8_state, and of all
+/// that is no tensor.
+INFINI_TRAIN_API std::filesystem::path OptimizerStatePath(const std::filesystem::path& folder);
 INFINI_TRAIN_API std::filesystem::path Fp8StatePath(const std::filesystem::path& folder);
+INFINI_TRAIN_API std::filesystem::path TrainingStatePath(const std::filesystem::path& folder);
 
 /// Writes `folder/training/`: optimizer.safetensors and fp8.safetensors, where the state has them,
 /// and state.json, each atomically.

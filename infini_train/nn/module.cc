@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/checklist/tensor_checklist.h"
 #include "infini_train/core/error.h"
 
 namespace infini_train::nn {
@@ -54,11 +56,12 @@ void Module::Visit(
 
 NamedTensors Module::NamedParameters(bool with_ties) const {
   NamedTensors result;
+  // Whoever may require a gradient has a state of its own for that.
+  std::unordered_set<const AutogradMeta*> seen;
   Visit("", [&](const std::string& prefix, const Module& module) {
     for (const auto& [name, tensor] : module.parameters_) {
-      const bool seen = std::any_of(result.begin(), result.end(),
-                                    [&](const auto& e) { return e.second.IsSameAs(tensor); });
-      if (with_ties || !seen) result.emplace_back(Join(prefix, name), tensor);
+      const bool is_new = seen.insert(&tensor.EnsureAutogradMeta()).second;
+      if (with_ties || is_new) result.emplace_back(Join(prefix, name), tensor);
     }
   });
   return result;
@@ -92,35 +95,12 @@ NamedTensors Module::StateDict() const {
 }
 
 void Module::LoadStateDict(const NamedTensors& state) const {
-  std::unordered_map<std::string, Tensor> given(state.begin(), state.end());
+  TensorChecklist checklist("state dict", state);
   const NamedTensors own = StateDict();
-  std::vector<std::string> missing;
-  std::vector<std::string> misshapen;
-  std::vector<std::string> unexpected;
-  for (const auto& [name, tensor] : own) {
-    const auto found = given.find(name);
-    if (found == given.end()) {
-      missing.push_back(name);
-    } else if (!(found->second.shape() == tensor.shape())) {
-      misshapen.push_back(fmt::format("{} (expected {}, found {})", name, tensor.shape().ToString(),
-                                      found->second.shape().ToString()));
-    }
-  }
-  for (const auto& [name, tensor] : state) {
-    const bool known =
-        std::any_of(own.begin(), own.end(), [&](const auto& entry) { return entry.first == name; });
-    if (!known) unexpected.push_back(name);
-  }
-  if (!missing.empty() || !misshapen.empty() || !unexpected.empty()) {
-    std::string message = "state dict does not fit the model";
-    const auto list = [&](std::string_view title, const std::vector<std::string>& names) {
-      if (!names.empty()) message += fmt::format("; {}: {}", title, fmt::join(names, ", "));
-    };
-    list("missing", missing);
-    list("unexpected", unexpected);
-    list("wrong shape", misshapen);
-    throw Error(message);
-  }
+  for (const auto& [name, tensor] : own)
+    checklist.Expect(name, tensor.shape());
+  checklist.ThrowIfWrong("the model");
+  const std::unordered_map<std::string, Tensor> given(state.begin(), state.end());
   NoGrad no_grad;
   for (const auto& [name, tensor] : own)
     CopyInPlace(tensor, given.at(name));

@@ -1,17 +1,16 @@
 // The transformer's scales of FP8: which layers have them, and their state in checkpoints.
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <iterator>
-#include <map>
 #include <string_view>
+#include <unordered_map>
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
-#include "infini_train/core/error.h"
+#include "infini_train/core/checklist/tensor_checklist.h"
 #include "infini_train/nn/transformer.h"
 #include "infini_train/ops/matmul_precision.h"
 
@@ -28,23 +27,25 @@ constexpr std::pair<std::string_view, Tensor Fp8ScalesState::*> kFp8StateTensors
     {"history", &Fp8ScalesState::history},
     {"has_past", &Fp8ScalesState::has_past}};
 
-/// What is wrong with a tensor of such a state that is to replace `target`; empty if nothing is.
-std::string Fp8StateProblem(std::string_view suffix, const Tensor& target, const Tensor& found) {
-  if (found.shape() != target.shape() || found.dtype() != target.dtype()) {
-    return fmt::format("expected {} {}, found {} {}", ToString(target.dtype()),
-                       target.shape().ToString(), ToString(found.dtype()),
-                       found.shape().ToString());
-  }
+/// Whether `given` has what may replace a tensor of such a state; notes what is wrong with it.
+bool IsFp8State(const std::string& name, std::string_view suffix, const Tensor& target,
+                const std::unordered_map<std::string, Tensor>& given, TensorChecklist& checklist) {
+  if (!checklist.ExpectType(name, target.shape(), target.dtype())) return false;
   const bool is_scale = suffix == "scale", is_flag = suffix == "has_past";
-  for (const double value : To(found, DataType::kFloat64).ToVector<double>()) {
+  const char* const expected = is_scale  ? "powers of two from 2^-100 to 2^100"
+                               : is_flag ? "0 or 1"
+                                         : "finite numbers of 0 or more";
+  for (const double value : To(given.at(name), DataType::kFloat64).ToVector<double>()) {
     int exponent = 0;
-    if (is_scale && (std::frexp(value, &exponent) != 0.5 || std::abs(exponent - 1) > 100))
-      return fmt::format("expected powers of two from 2^-100 to 2^100, found {}", value);
-    if (is_flag && value != 0 && value != 1) return fmt::format("expected 0 or 1, found {}", value);
-    if (!is_scale && !(value >= 0 && std::isfinite(value)))
-      return fmt::format("expected finite numbers of 0 or more, found {}", value);
+    const bool fits = is_scale
+                          ? std::frexp(value, &exponent) == 0.5 && std::abs(exponent - 1) <= 100
+                      : is_flag ? value == 0 || value == 1
+                                : value >= 0 && std::isfinite(value);
+    if (fits) continue;
+    checklist.NoteValues(name, expected, value);
+    return false;
   }
-  return "";
+  return true;
 }
 
 }  // namespace
@@ -109,31 +110,17 @@ void Transformer::LoadFp8State(const NamedTensors& state) {
   Fp8ScalesState all = fp8_scales_->State();
   const NoGrad no_grad;
   constexpr auto kTensors = static_cast<std::int64_t>(std::size(Fp8LinearState::kFormats));
-  std::map<std::string, Tensor> given(state.begin(), state.end());
-  std::vector<std::string> problems;
+  const std::unordered_map<std::string, Tensor> given(state.begin(), state.end());
+  TensorChecklist checklist("state of FP8", state);
   for (std::size_t i = 0; i < fp8_linears_.size(); ++i) {
     const auto first = static_cast<std::int64_t>(i) * kTensors;
     for (const auto& [suffix, member] : kFp8StateTensors) {
       const std::string name = fmt::format("{}.{}", fp8_linears_[i], suffix);
-      const auto found = given.find(name);
-      if (found == given.end()) {
-        problems.push_back(fmt::format("{} is missing", name));
-        continue;
-      }
       const Tensor target = Slice(all.*member, 0, first, first + kTensors);
-      const std::string problem = Fp8StateProblem(suffix, target, found->second);
-      if (problem.empty()) {
-        CopyInPlace(target, found->second);
-      } else {
-        problems.push_back(fmt::format("{}: {}", name, problem));
-      }
-      given.erase(found);
+      if (IsFp8State(name, suffix, target, given, checklist)) CopyInPlace(target, given.at(name));
     }
   }
-  for (const auto& [name, tensor] : given)
-    problems.push_back(fmt::format("{} is unexpected", name));
-  if (!problems.empty())
-    throw Error(fmt::format("FP8 scales do not fit: {}", fmt::join(problems, "; ")));
+  checklist.ThrowIfWrong("the model");
   fp8_scales_->LoadState(all);
 }
 

@@ -8,6 +8,7 @@
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
+#include "infini_train/core/checklist/tensor_checklist.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/split_float.h"
 #include "infini_train/ops/dispatch.h"
@@ -195,30 +196,15 @@ NamedTensors Optimizer::StateDict() const {
 }
 
 void Optimizer::LoadStateDict(const NamedTensors& state, std::int64_t step) {
-  std::unordered_map<std::string, Tensor> given(state.begin(), state.end());
-  std::vector<std::string> problems;
+  if (step < 0) {
+    throw Error(fmt::format("optimizer state: expected a step of 0 or more, found {}", step));
+  }
+  TensorChecklist checklist("optimizer state", state);
   VisitState([&](const std::string& name, const Tensor& tensor, const Tensor&) {
-    const auto found = given.find(name);
-    if (found == given.end()) {
-      problems.push_back(fmt::format("{} is missing", name));
-      return;
-    }
-    const Tensor& value = found->second;
-    const DataType dtype = IsHalfOfMaster(tensor) ? DataType::kFloat32 : tensor.dtype();
-    if (!(value.shape() == tensor.shape()) || value.dtype() != dtype) {
-      problems.push_back(fmt::format("{}: expected {} {}, found {} {}", name, ToString(dtype),
-                                     tensor.shape().ToString(), ToString(value.dtype()),
-                                     value.shape().ToString()));
-    }
-    given.erase(found);
+    checklist.ExpectType(name, tensor.shape(),
+                         IsHalfOfMaster(tensor) ? DataType::kFloat32 : tensor.dtype());
   });
-  for (const auto& [name, tensor] : state) {
-    if (given.contains(name)) problems.push_back(fmt::format("{} is unexpected", name));
-  }
-  if (step < 0) problems.push_back(fmt::format("expected a step of 0 or more, found {}", step));
-  if (!problems.empty()) {
-    throw Error(fmt::format("optimizer state does not fit: {}", fmt::join(problems, "; ")));
-  }
+  checklist.ThrowIfWrong("the parameters");
   NoGrad no_grad;
   const std::unordered_map<std::string, Tensor> values(state.begin(), state.end());
   VisitState([&](const std::string& name, const Tensor& tensor, const Tensor& parameter) {

@@ -44,6 +44,16 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// Runs what restores the content of a file, whose name errors then begin with.
+template <typename Restore>
+void RestoreFrom(const std::filesystem::path& file, const Restore& restore) {
+  try {
+    restore();
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}", file.string(), error.what()));
+  }
+}
+
 class Trainer {
  public:
   Trainer(const TrainOptions& options, const RunInputs& inputs, parallel::ParallelContext& context,
@@ -232,10 +242,11 @@ void Trainer::Resume(const std::filesystem::path& folder) {
       throw Error(fmt::format("{}: holds the state of {}, expected {} (--optimizer)",
                               folder.string(), state.optimizer, optimizer_->name()));
     }
-    optimizer_->LoadStateDict(state.optimizer_state, state.optimizer_step);
+    RestoreFrom(checkpoint::OptimizerStatePath(folder),
+                [&] { optimizer_->LoadStateDict(state.optimizer_state, state.optimizer_step); });
   }
   LoadFp8Scales(state, folder);
-  loader_->LoadState(state.data_state);
+  RestoreFrom(checkpoint::TrainingStatePath(folder), [&] { loader_->LoadState(state.data_state); });
   DefaultGenerator().set_state(RandomOfRank(state.random));
   first_step_ = state.step;
   progress_.Line(fmt::format("resumed from {} after step {}", folder.string(), state.step));
@@ -250,11 +261,8 @@ void Trainer::LoadFp8Scales(const checkpoint::TrainingState& state,
                                folder.string()));
     return;
   }
-  try {
-    model_.module->LoadFp8State(state.fp8_state);
-  } catch (const Error& error) {
-    throw Error(fmt::format("{}: {}", checkpoint::Fp8StatePath(folder).string(), error.what()));
-  }
+  RestoreFrom(checkpoint::Fp8StatePath(folder),
+              [&] { model_.module->LoadFp8State(state.fp8_state); });
 }
 
 std::vector<TokenBatch> Trainer::NextBatches() {

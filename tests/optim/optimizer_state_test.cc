@@ -7,7 +7,6 @@
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
-#include "infini_train/core/error.h"
 #include "infini_train/optim/optimizer.h"
 #include "tests/common/device_test.h"
 #include "tests/core/child_process.h"
@@ -15,10 +14,8 @@
 namespace infini_train::optim {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 std::vector<std::string> Names(const NamedTensors& tensors) {
   std::vector<std::string> names;
@@ -52,12 +49,12 @@ TEST(OptimizerState, EveryFaultOfAWrongStateIsListedAndNothingIsWritten) {
                               {"exp_avg_sq.a", Ones({2, 3}, DataType::kBFloat16)},
                               {"exp_avg.b", Ones({4})},
                               {"exp_avg.c", Ones({4})}};
-  EXPECT_THAT([&] { optimizer.LoadStateDict(wrong, -3); },
-              ::testing::ThrowsMessage<Error>(
-                  AllOf(HasSubstr("exp_avg.a: expected float32 [2, 3], found float32 [3, 2]"),
-                        HasSubstr("exp_avg_sq.a: expected float32 [2, 3], found bfloat16 [2, 3]"),
-                        HasSubstr("exp_avg_sq.b is missing"), HasSubstr("exp_avg.c is unexpected"),
-                        HasSubstr("expected a step of 0 or more, found -3"))));
+  EXPECT_ERROR(optimizer.LoadStateDict(wrong, 3),
+               "optimizer state does not fit the parameters; missing: exp_avg_sq.b; unexpected: "
+               "exp_avg.c; wrong shape: exp_avg.a (expected [2, 3], found [3, 2]); wrong type: "
+               "exp_avg_sq.a (expected float32, found bfloat16)");
+  EXPECT_ERROR(optimizer.LoadStateDict(optimizer.StateDict(), -3),
+               "expected a step of 0 or more, found -3");
   EXPECT_EQ(optimizer.step(), 0);
   for (const auto& [name, tensor] : optimizer.StateDict())
     EXPECT_EQ(Max(tensor).Item(), 0.0) << name;

@@ -125,6 +125,23 @@ TEST(Resume, ScalesOfFp8AreUsedWhereThereIsUseForThem) {
                                                "its tensors\n")));
 }
 
+TEST(Resume, NamesTheFileOfAStateThatDoesNotFit) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.save = run / "out";
+  RunTrain(options);
+  options.num_iteration = 6;
+  options.load = options.save;
+  const std::string folder = Checkpoint(options.save, 4);
+  options.sequence_length /= 2;
+  EXPECT_ERROR(RunTrain(options), folder + "/training/state.json: the data position was saved");
+  options.sequence_length *= 2;
+  const std::string file = folder + "/training/optimizer.safetensors";
+  checkpoint::WriteSafetensors(file, {{"exp_avg.extra", Tensor::FromVector<float>({0}, {1})}});
+  EXPECT_ERROR(RunTrain(options),
+               file + ": optimizer state does not fit the parameters; missing: exp_avg.");
+}
+
 TEST(Resume, RefusesScalesOfFp8ThatDoNotFit) {
   const TinyRun run;
   TrainOptions options = run.Options();
@@ -149,22 +166,25 @@ TEST(Resume, RefusesScalesOfFp8ThatDoNotFit) {
     std::erase_if(changed, [](const auto& entry) { return !entry.second.defined(); });
     if (name == "extra") changed.emplace_back(name, tensor);
     checkpoint::WriteSafetensors(file, changed);
-    EXPECT_ERROR(RunTrain(options), file + ": FP8 scales do not fit: " + message);
+    EXPECT_ERROR(RunTrain(options), file + ": state of FP8 does not fit the model; " + message);
   };
   const std::string name = "h.1.mlp.c_fc.";
   const auto floats = [](const std::vector<float>& values) {
     return Tensor::FromVector(values, {static_cast<std::int64_t>(values.size())});
   };
-  expect_refused(name + "scale", floats({1, 1}),
-                 name + "scale: expected float32 [3], found float32 [2]");
-  expect_refused(name + "history", floats({1, 1, 1}), name + "history: expected float32 [3, 16]");
-  expect_refused(name + "scale", floats({1, 3, 1}), name + "scale: expected powers of two");
-  expect_refused(name + "scale", floats({1, INFINITY, 1}), name + "scale: expected powers of two");
-  expect_refused(name + "amax", floats({0, -1, 0}), name + "amax: expected finite numbers of 0");
+  const auto shape = [&](const std::string& end) { return "wrong shape: " + name + end; };
+  const auto values = [&](const std::string& end) { return "wrong values: " + name + end; };
+  expect_refused(name + "scale", floats({1, 1}), shape("scale (expected [3], found [2])"));
+  expect_refused(name + "history", floats({1, 1, 1}), shape("history (expected [3, 16], found"));
+  expect_refused(name + "scale", floats({1, 3, 1}), values("scale (expected powers of two from"));
+  expect_refused(name + "scale", floats({1, INFINITY, 1}), values("scale (expected powers of two"));
+  expect_refused(name + "amax", floats({0, -1, 0}), values("amax (expected finite numbers of 0"));
+  expect_refused(name + "has_past", floats({1, 1, 1}),
+                 "wrong type: " + name + "has_past (expected uint8, found float32)");
   expect_refused(name + "has_past", Tensor::FromVector(std::vector<std::uint8_t>{1, 2, 1}, {3}),
-                 name + "has_past: expected 0 or 1, found 2");
-  expect_refused(name + "has_past", Tensor(), name + "has_past is missing");
-  expect_refused("extra", floats({0}), "extra is unexpected");
+                 values("has_past (expected 0 or 1, found 2)"));
+  expect_refused(name + "has_past", Tensor(), "missing: " + name + "has_past");
+  expect_refused("extra", floats({0}), "unexpected: extra");
   std::filesystem::remove(file);
   EXPECT_ERROR(RunTrain(options), file);
   checkpoint::WriteSafetensors(file, scales);

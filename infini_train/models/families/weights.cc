@@ -6,7 +6,7 @@
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
-#include "infini_train/checkpoint/tensor_checklist.h"
+#include "infini_train/core/checklist/tensor_checklist.h"
 
 namespace infini_train::models {
 namespace {
@@ -87,7 +87,7 @@ checkpoint::NamedTensors WeightsForFile(const ModelFamily& family, const Model& 
 
 WeightPlan::WeightPlan(const ModelFamily& family, const Model& model,
                        const checkpoint::SafetensorsFolder& files) {
-  checkpoint::TensorChecklist checklist(files);
+  auto checklist = TensorChecklist::Of(files);
   const std::string prefix(family.optional_prefix());
   const bool are_prefixed = checklist.ContainsPrefix(prefix);
   const auto name_in_file = [&](const std::string& name) {
@@ -102,7 +102,7 @@ WeightPlan::WeightPlan(const ModelFamily& family, const Model& model,
   };
   const auto plan = [&](const WeightPart& part, const Tensor& rows, const Tensor& parameter) {
     const std::string name = name_in_file(part.name);
-    if (checklist.Expect(name, StoredShape(part, part.rows < 0 ? parameter : rows)))
+    if (checklist.ExpectFloating(name, StoredShape(part, part.rows < 0 ? parameter : rows)))
       steps_.push_back({rows, name, part.transposed});
   };
   VisitParts(family, model, parts_in_file, plan);

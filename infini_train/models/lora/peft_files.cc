@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "infini_train/checkpoint/tensor_checklist.h"
+#include "infini_train/core/checklist/tensor_checklist.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
 #include "infini_train/core/json/untrusted_json.h"
@@ -155,14 +155,14 @@ std::string DumpPeftConfig(const PeftConfig& config, bool transposed) {
 
 std::vector<PeftWeights> FindPeftWeights(const checkpoint::SafetensorsFile& file,
                                          const std::vector<LoraSite>& sites, std::int64_t rank) {
-  checkpoint::TensorChecklist checklist(file);
+  auto checklist = TensorChecklist::Of(file);
   const auto find = [&](const LoraSite& site, char letter, const Dims& expected) -> Tensor {
     std::string name = TensorName(site.module, letter);
     if (const std::string other = TensorName(site.module_short, letter);
         !checklist.Contains(name) && checklist.Contains(other)) {
       name = other;
     }
-    return checklist.Expect(name, expected) ? file.Load(name) : Tensor();
+    return checklist.ExpectFloating(name, expected) ? file.Load(name) : Tensor();
   };
   std::vector<PeftWeights> result;
   for (const LoraSite& site : sites) {

@@ -1,4 +1,4 @@
-#include "infini_train/checkpoint/tensor_checklist.h"
+#include "infini_train/core/checklist/tensor_checklist.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,10 +9,9 @@
 #include <optional>
 #include <tuple>
 
-#include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/error.h"
 
-namespace infini_train::checkpoint {
+namespace infini_train {
 namespace {
 
 /// Part of a name between dots.
@@ -94,18 +93,15 @@ std::string JoinNames(std::vector<std::string> names) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-template <typename Files>
-void TensorChecklist::Read(const Files& files) {
-  path_ = files.path();
-  for (const std::string& name : files.Names())
-    found_[name] = {files.dtype(name), files.shape(name)};
+TensorChecklist::TensorChecklist(std::string source,
+                                 const std::vector<std::pair<std::string, Tensor>>& found)
+    : source_(std::move(source)) {
+  for (const auto& [name, tensor] : found)
+    AddFound(name, tensor.dtype(), tensor.shape());
 }
 
-TensorChecklist::TensorChecklist(const SafetensorsFile& file) {
-  Read(file);
-}
-TensorChecklist::TensorChecklist(const SafetensorsFolder& folder) {
-  Read(folder);
+void TensorChecklist::AddFound(const std::string& name, DataType dtype, const Dims& shape) {
+  found_.emplace(name, Entry{dtype, shape});
 }
 
 bool TensorChecklist::ContainsPrefix(const std::string& prefix) const {
@@ -121,13 +117,32 @@ bool TensorChecklist::Expect(const std::string& name, const Dims& shape) {
   } else if (!(found->second.shape == shape)) {
     misshapen_.push_back(fmt::format("{} (expected {}, found {})", name, shape.ToString(),
                                      found->second.shape.ToString()));
-  } else if (!IsFloatingPoint(found->second.dtype)) {
-    mistyped_.push_back(fmt::format("{} (expected a floating type, found {})", name,
-                                    ToString(found->second.dtype)));
   } else {
     return true;
   }
   return false;
+}
+
+bool TensorChecklist::ExpectFloating(const std::string& name, const Dims& shape) {
+  if (!Expect(name, shape)) return false;
+  const DataType found = found_.at(name).dtype;
+  if (IsFloatingPoint(found)) return true;
+  mistyped_.push_back(
+      fmt::format("{} (expected a floating type, found {})", name, ToString(found)));
+  return false;
+}
+
+bool TensorChecklist::ExpectType(const std::string& name, const Dims& shape, DataType dtype) {
+  if (!Expect(name, shape)) return false;
+  const DataType found = found_.at(name).dtype;
+  if (found == dtype) return true;
+  mistyped_.push_back(
+      fmt::format("{} (expected {}, found {})", name, ToString(dtype), ToString(found)));
+  return false;
+}
+
+void TensorChecklist::NoteValues(const std::string& name, std::string_view expected, double found) {
+  misvalued_.push_back(fmt::format("{} (expected {}, found {})", name, expected, found));
 }
 
 void TensorChecklist::ThrowIfWrong(
@@ -145,7 +160,8 @@ void TensorChecklist::ThrowIfWrong(
   list("unexpected", unexpected);
   list("wrong shape", misshapen_);
   list("wrong type", mistyped_);
-  if (!message.empty()) throw Error(fmt::format("{} does not fit {}{}", path_, what, message));
+  list("wrong values", misvalued_);
+  if (!message.empty()) throw Error(fmt::format("{} does not fit {}{}", source_, what, message));
 }
 
-}  // namespace infini_train::checkpoint
+}  // namespace infini_train
