@@ -1,6 +1,7 @@
 #include "infini_train/checkpoint/safetensors.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "infini_train/checkpoint/host_values.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
+#include "infini_train/core/json/json_node.h"
 #include "infini_train/core/json/untrusted_json.h"
 #include "infini_train/core/storage.h"
 
@@ -52,38 +54,39 @@ std::size_t StoredBytes(const Tensor& tensor, std::optional<DataType> dtype) {
   return static_cast<std::size_t>(tensor.numel()) * SizeOf(StoredType(tensor, dtype));
 }
 
-Json ParseObject(std::string_view text, const std::string& path) {
-  Json json = ParseJson(text, path, RepeatedKeys::kRefuse);
-  if (!json.is_object()) throw Error(fmt::format("{}: expected a JSON object", path));
-  return json;
-}
-
-std::vector<std::int64_t> NonNegativeIntegers(const Json& json, const std::string& where) {
+std::vector<std::int64_t> Integers(const JsonNode& list) {
   std::vector<std::int64_t> values;
-  const bool is_list = json.is_array();
-  for (std::size_t i = 0; is_list && i < json.size(); ++i) {
-    const Json& item = json[i];
-    if (!item.is_number_integer() || (!item.is_number_unsigned() && item.get<std::int64_t>() < 0) ||
-        item.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) {
-      throw Error(
-          fmt::format("{}: expected integers of 0 or more, found {}", where, DescribeJson(item)));
-    }
-    values.push_back(item.get<std::int64_t>());
-  }
-  if (!is_list)
-    throw Error(
-        fmt::format("{}: expected a list of integers, found {}", where, DescribeJson(json)));
+  for (std::size_t i = 0; i < list.Size(); ++i)
+    values.push_back(list.At(i).Index(INT64_MAX));
   return values;
 }
 
-DataType ParseType(const Json& json, const std::string& where) {
+DataType ParseType(const JsonNode& field) {
   std::vector<std::string_view> names;
   for (const auto& [name, dtype] : kTypeNames) {
-    if (json.is_string() && json.get_ref<const std::string&>() == name) return dtype;
+    if (field.value().is_string() && field.String() == name) return dtype;
     names.push_back(name);
   }
-  throw Error(fmt::format("{}: expected a dtype of {}, found {}", where, fmt::join(names, ", "),
-                          DescribeJson(json)));
+  field.FailExpected(fmt::format("one of {}", fmt::join(names, ", ")));
+}
+
+/// The header's text. Throws Error unless the file has room for it.
+std::string_view FindHeader(const MappedFile& file) {
+  const std::string_view bytes = file.text();
+  std::uint64_t size = 0;
+  if (bytes.size() < sizeof(size)) {
+    throw Error(
+        fmt::format("{}: expected at least 8 bytes, found {}", file.path(), bytes.size()));
+  }
+  std::memcpy(&size, bytes.data(), sizeof(size));
+  if (size > kMaxHeaderBytes || size > bytes.size() - sizeof(size) || size < 2) {
+    throw Error(fmt::format("{}: header of {} bytes does not fit a file of {} bytes", file.path(),
+                            size, bytes.size()));
+  }
+  const std::string_view header = bytes.substr(sizeof(size), size);
+  if (header[0] != '{')
+    throw Error(fmt::format("{}: expected a JSON object as header", file.path()));
+  return header;
 }
 
 /// "model-00001-of-00002.safetensors"
@@ -117,86 +120,69 @@ void RemoveOtherWeights(const std::filesystem::path& folder, const std::set<std:
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     : file_(std::make_shared<MappedFile>(path.string())) {
-  const std::string_view bytes = file_->text();
-  const std::string& name = file_->path();
-  std::uint64_t header_bytes = 0;
-  if (bytes.size() < sizeof(header_bytes)) {
-    throw Error(fmt::format("{}: expected at least 8 bytes, found {}", name, bytes.size()));
+  const std::string_view text = FindHeader(*file_);
+  const std::size_t data_begin = sizeof(std::uint64_t) + text.size();
+  const Json header = ParseJson(text, file_->path(), RepeatedKeys::kRefuse);
+  JsonNode(header, file_->path()).ForEachMember([&](const std::string& name, const JsonNode& node) {
+    if (name != kMetadata) {
+      const std::string where = fmt::format("{}: tensor {}", file_->path(), name);
+      entries_[name] = ParseEntry(JsonNode(node.value(), where), data_begin);
+      return;
+    }
+    node.ForEachMember([&](const std::string& field, const JsonNode& content) {
+      metadata_[field] = content.String();
+    });
+  });
+  CheckCoverage(data_begin);
+}
+
+/// The entry that a header has, with offsets from the start of the file.
+SafetensorsFile::Entry SafetensorsFile::ParseEntry(const JsonNode& node,
+                                                   std::size_t data_begin) const {
+  const DataType dtype = ParseType(node.Required("dtype"));
+  const std::vector<std::int64_t> extents = Integers(node.Required("shape"));
+  const JsonNode data_offsets = node.Required("data_offsets");
+  const std::vector<std::int64_t> offsets = Integers(data_offsets);
+  if (offsets.size() != 2) data_offsets.FailExpected("two offsets");
+  Dims shape;
+  std::int64_t elements = 0;
+  try {
+    shape = Dims(extents);
+    elements = Numel(shape);
+  } catch (const Error& error) {
+    node.Fail(error.what());
   }
-  std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
-  if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size() - sizeof(header_bytes) ||
-      header_bytes < 2) {
-    throw Error(fmt::format("{}: header of {} bytes does not fit a file of {} bytes", name,
-                            header_bytes, bytes.size()));
+  std::int64_t bytes = 0;
+  const auto available = static_cast<std::int64_t>(file_->bytes().size() - data_begin);
+  if (__builtin_mul_overflow(elements, static_cast<std::int64_t>(SizeOf(dtype)), &bytes) ||
+      offsets[1] < offsets[0] || offsets[1] > available || offsets[1] - offsets[0] != bytes) {
+    node.Fail(fmt::format(
+        "shape {} of {} does not agree with data_offsets [{}, {}] and {} bytes of data",
+        shape.ToString(), ToString(dtype), offsets[0], offsets[1], available));
   }
-  const std::size_t data_begin = sizeof(header_bytes) + header_bytes;
-  const std::string_view text = bytes.substr(sizeof(header_bytes), header_bytes);
-  if (text[0] != '{') throw Error(fmt::format("{}: expected a JSON object as header", name));
-  const Json header = ParseObject(text, name);
-  for (const auto& [key, value] : header.items()) {
-    if (key == kMetadata) {
-      if (!value.is_object()) {
-        throw Error(fmt::format("{}: {}: expected an object, found {}", name, kMetadata,
-                                DescribeJson(value)));
-      }
-      for (const auto& [field, content] : value.items()) {
-        if (!content.is_string()) {
-          throw Error(fmt::format("{}: {}.{}: expected a string, found {}", name, kMetadata, field,
-                                  DescribeJson(content)));
-        }
-        metadata_[field] = content.get<std::string>();
-      }
-      continue;
-    }
-    const std::string where = fmt::format("{}: tensor {}", name, key);
-    const DataType dtype = ParseType(JsonField(value, "dtype", where), where);
-    const std::vector<std::int64_t> extents =
-        NonNegativeIntegers(JsonField(value, "shape", where), where);
-    const std::vector<std::int64_t> offsets =
-        NonNegativeIntegers(JsonField(value, "data_offsets", where), where);
-    if (offsets.size() != 2) {
-      throw Error(fmt::format("{}: expected two data_offsets, found {}", where, offsets.size()));
-    }
-    if (extents.size() > kMaxRank) {
-      throw Error(fmt::format("{}: expected at most {} dimensions, found {}", where, kMaxRank,
-                              extents.size()));
-    }
-    const Dims shape(extents);
-    std::int64_t expected = 0;
-    std::int64_t elements = 0;
-    try {
-      elements = Numel(shape);
-    } catch (const Error& error) {
-      throw Error(fmt::format("{}: {}", where, error.what()));
-    }
-    const auto available = static_cast<std::int64_t>(bytes.size() - data_begin);
-    if (__builtin_mul_overflow(elements, static_cast<std::int64_t>(SizeOf(dtype)), &expected) ||
-        offsets[1] < offsets[0] || offsets[1] > available || offsets[1] - offsets[0] != expected) {
-      throw Error(
-          fmt::format("{}: shape {} of {} does not agree with data_offsets [{}, {}] and {} "
-                      "bytes of data",
-                      where, shape.ToString(), ToString(dtype), offsets[0], offsets[1], available));
-    }
-    entries_[key] = {dtype, shape, data_begin + static_cast<std::size_t>(offsets[0]),
-                     data_begin + static_cast<std::size_t>(offsets[1])};
-  }
+  return {dtype, shape, data_begin + static_cast<std::size_t>(offsets[0]),
+          data_begin + static_cast<std::size_t>(offsets[1])};
+}
+
+/// Throws Error unless the tensors cover the data exactly once.
+void SafetensorsFile::CheckCoverage(std::size_t data_begin) const {
   std::vector<std::pair<std::string, Entry>> by_offset(entries_.begin(), entries_.end());
   std::sort(by_offset.begin(), by_offset.end(), [](const auto& a, const auto& b) {
     return std::pair(a.second.begin, a.second.end) < std::pair(b.second.begin, b.second.end);
   });
   std::size_t covered = data_begin;
-  for (const auto& [key, entry] : by_offset) {
+  for (const auto& [name, entry] : by_offset) {
     if (entry.begin != covered) {
       throw Error(
           fmt::format("{}: tensor {}: data starts at {}, expected {}: tensors must neither "
                       "overlap nor leave holes",
-                      name, key, entry.begin - data_begin, covered - data_begin));
+                      path(), name, entry.begin - data_begin, covered - data_begin));
     }
     covered = entry.end;
   }
-  if (covered != bytes.size()) {
-    throw Error(
-        fmt::format("{}: {} bytes after the last tensor's data", name, bytes.size() - covered));
+  if (covered != file_->bytes().size()) {
+    throw Error(fmt::format("{}: {} bytes after the last tensor's data", path(),
+                            file_->bytes().size() - covered));
   }
 }
 
@@ -294,25 +280,19 @@ SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) {
     return;
   }
   path_ = index.string();
-  const Json json = ParseObject(ReadFile(path_), path_);
-  const Json& map = JsonField(json, "weight_map", path_);
-  if (!map.is_object()) {
-    throw Error(
-        fmt::format("{}: weight_map: expected an object, found {}", path_, DescribeJson(map)));
-  }
+  const Json json = ParseJson(ReadFile(path_), path_, RepeatedKeys::kRefuse);
   std::map<std::string, std::size_t> opened;
   std::set<std::string> absent_files;
   std::vector<std::string> absent_tensors;
-  for (const auto& [name, value] : map.items()) {
-    const std::string file = value.is_string() ? value.get<std::string>() : "";
-    if (file.empty() || file.find_first_of(std::string_view("/\0", 2)) != std::string::npos) {
-      throw Error(fmt::format("{}: weight_map.{}: expected a file name, found {}", path_, name,
-                              DescribeJson(value)));
-    }
+  const JsonNode map = JsonNode(json, path_).Required("weight_map");
+  map.ForEachMember([&](const std::string& name, const JsonNode& node) {
+    const std::string file = node.value().is_string() ? node.String() : "";
+    if (file.empty() || file.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
+      node.FailExpected("a file name");
     if (!opened.contains(file)) {
       if (!PathExists(folder / file)) {
         absent_files.insert(file);
-        continue;
+        return;
       }
       opened[file] = files_.size();
       files_.emplace_back(folder / file);
@@ -321,7 +301,7 @@ SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) {
       absent_tensors.push_back(fmt::format("{} in {}", name, file));
     }
     file_of_[name] = opened[file];
-  }
+  });
   if (!absent_files.empty()) {
     throw Error(fmt::format("{}: names files that are not there: {}", path_,
                             fmt::join(absent_files, ", ")));

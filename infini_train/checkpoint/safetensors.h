@@ -13,6 +13,10 @@
 #include "infini_train/core/file.h"
 #include "infini_train/core/tensor.h"
 
+namespace infini_train {
+class JsonNode;
+}
+
 /// The safetensors format: 8-byte little-endian header length, JSON header, tensor data. See
 /// https://github.com/huggingface/safetensors#format.
 namespace infini_train::checkpoint {
@@ -50,6 +54,8 @@ class INFINI_TRAIN_API SafetensorsFile {
     std::size_t begin;  ///< in bytes from the start of the file
     std::size_t end;
   };
+  Entry ParseEntry(const JsonNode& node, std::size_t data_begin) const;
+  void CheckCoverage(std::size_t data_begin) const;
   const Entry& At(const std::string& name) const;
 
   std::shared_ptr<MappedFile> file_;

@@ -12,6 +12,7 @@
 #include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
+#include "infini_train/core/json/json_node.h"
 #include "infini_train/core/json/untrusted_json.h"
 
 namespace infini_train::checkpoint {
@@ -22,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "checkpoint_step_";
 constexpr std::uint64_t kFormatVersion = 1;
 /// Beyond any run, and exact in every number that a step is made into.
-constexpr std::uint64_t kMaxStep = std::uint64_t{1} << 53;
+constexpr std::int64_t kMaxStep = std::int64_t{1} << 53;
 
 /// The step in a checkpoint folder's name; -1 for other names.
 std::int64_t StepOf(const fs::path& folder) {
@@ -123,25 +124,6 @@ void RemoveOldest(const fs::path& root, const fs::path& newest, std::int64_t max
   throw Error(fmt::format("{}: {}", error.path1().string(), error.code().message()));
 }
 
-std::uint64_t Unsigned(const nlohmann::json& json, const char* field, const std::string& where) {
-  const nlohmann::json& value = JsonField(json, field, where);
-  if (!value.is_number_unsigned()) {
-    throw Error(fmt::format("{}: {}: expected an integer of 0 or more, found {}", where, field,
-                            DescribeJson(value)));
-  }
-  return value.get<std::uint64_t>();
-}
-
-/// A count of steps that is no larger than `most`.
-std::int64_t Steps(const nlohmann::json& json, const char* field, std::uint64_t most,
-                   const std::string& where) {
-  const std::uint64_t steps = Unsigned(json, field, where);
-  if (steps > most) {
-    throw Error(fmt::format("{}: {}: expected at most {}, found {}", where, field, most, steps));
-  }
-  return static_cast<std::int64_t>(steps);
-}
-
 }  // namespace
 
 fs::path OptimizerStatePath(const fs::path& folder) {
@@ -178,32 +160,22 @@ TrainingState LoadTrainingState(const fs::path& folder) {
   const std::string path = TrainingStatePath(folder).string();
   TrainingState state;
   const nlohmann::json json = ParseJson(ReadFile(path), path);
-  if (const std::uint64_t version = Unsigned(json, "version", path); version != kFormatVersion) {
-    throw Error(fmt::format("{}: expected version {}, found {}", path, kFormatVersion, version));
-  }
-  state.step = Steps(json, "step", kMaxStep, path);
-  const nlohmann::json& optimizer = JsonField(json, "optimizer", path);
-  if (!optimizer.is_string()) {
-    throw Error(
-        fmt::format("{}: optimizer: expected a name, found {}", path, DescribeJson(optimizer)));
-  }
-  state.optimizer = optimizer.get<std::string>();
+  const JsonNode root(json, path);
+  if (const JsonNode version = root.Required("version"); version.Unsigned() != kFormatVersion)
+    version.FailExpected(fmt::format("{}", kFormatVersion));
+  state.step = root.Required("step").Index(kMaxStep + 1);
+  state.optimizer = root.Required("optimizer").String();
   if (!state.optimizer.empty()) {
-    state.optimizer_step =
-        json.contains("optimizer_step")
-            ? Steps(json, "optimizer_step", static_cast<std::uint64_t>(state.step), path)
-            : state.step;
+    const JsonNode steps = root.Optional("optimizer_step");
+    state.optimizer_step = steps.is_null() ? state.step : steps.Index(state.step + 1);
   }
-  const nlohmann::json has_fp8_state = json.value("fp8", nlohmann::json(false));
-  if (!has_fp8_state.is_boolean()) {
-    throw Error(fmt::format("{}: fp8: expected true or false, found {}", path,
-                            DescribeJson(has_fp8_state)));
-  }
-  const nlohmann::json& random = JsonField(json, "random", path);
-  state.random.seed = Unsigned(random, "seed", path + ": random");
-  state.random.offset = Unsigned(random, "offset", path + ": random");
-  if (const nlohmann::json& data = JsonField(json, "data", path); !data.is_null())
-    state.data_state = data.dump();
+  const bool has_fp8_state = root.BoolOr("fp8", false);
+  const JsonNode random = root.Required("random");
+  state.random.seed = random.Required("seed").Unsigned();
+  state.random.offset = random.Required("offset").Unsigned();
+  const JsonNode data = root.Optional("data");
+  if (!json.contains("data")) data.Fail("missing");
+  if (!data.is_null()) state.data_state = data.value().dump();
   const auto load = [](const fs::path& file_path) {
     const SafetensorsFile file(file_path);
     std::vector<std::pair<std::string, Tensor>> tensors;
@@ -212,7 +184,7 @@ TrainingState LoadTrainingState(const fs::path& folder) {
     return tensors;
   };
   if (!state.optimizer.empty()) state.optimizer_state = load(OptimizerStatePath(folder));
-  if (has_fp8_state.get<bool>()) state.fp8_state = load(Fp8StatePath(folder));
+  if (has_fp8_state) state.fp8_state = load(Fp8StatePath(folder));
   return state;
 }
 

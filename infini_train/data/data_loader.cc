@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "infini_train/core/error.h"
+#include "infini_train/core/json/json_node.h"
 
 namespace infini_train {
 namespace {
@@ -88,22 +89,9 @@ class DataLoader::Impl {
       throw Error(fmt::format("the data position was saved under other settings: {}",
                               fmt::join(differences, "; ")));
     }
-    const auto number = [&state](const char* key) {
-      const auto value = state.find(key);
-      if (value == state.end() || !value->is_number_integer()) {
-        throw Error(fmt::format("data position: expected an integer \"{}\", found {}", key,
-                                value == state.end() ? "none" : value->dump()));
-      }
-      return value->get<int64_t>();
-    };
-    const Position position{number("epoch"), number("step")};
-    if (position.epoch < 0 || position.epoch > kMostEpochs || position.step < 0 ||
-        position.step >= steps_per_epoch()) {
-      throw Error(fmt::format(
-          "data position: expected an epoch from 0 to {} and a step from 0 to {}, found {} and {}",
-          kMostEpochs, steps_per_epoch() - 1, position.epoch, position.step));
-    }
-    return position;
+    const JsonNode position(state, "data position");
+    return {position.Required("epoch").Index(kMostEpochs),
+            position.Required("step").Index(steps_per_epoch())};
   }
 
   /// A position in an order of sequences counted in steps of another number of sequences becomes

@@ -42,8 +42,7 @@ ModelConfig LoadFolderConfig(const fs::path& folder) {
   if (!PathExists(path)) throw Error(fmt::format("{}: holds no config.json", folder.string()));
   const nlohmann::json json = ReadJson(path);
   const ConfigReader reader(json, path.string());
-  const std::string type = reader.String("model_type", "");
-  if (type.empty()) throw Error(fmt::format("{}: field model_type is missing", path.string()));
+  const std::string type = reader.String("model_type");
   std::vector<std::string_view> known;
   for (const ModelFamily* family : Families()) {
     known.push_back(family->name());
@@ -57,8 +56,7 @@ ModelConfig LoadFolderConfig(const fs::path& folder) {
     ValidateConfig(config.transformer, path.string());
     return config;
   }
-  throw Error(fmt::format("{}: model_type: expected one of {}, found {}", path.string(),
-                          fmt::join(known, ", "), type));
+  reader.Field("model_type").FailExpected(fmt::format("one of {}", fmt::join(known, ", ")));
 }
 
 /// Refuses a configuration far larger than the weights before memory is taken for its model.

@@ -56,19 +56,14 @@ TEST(ParseJson, RefusesRepeatedKeysWhereAsked) {
   EXPECT_EQ(Refusal(R"({"a":1,"a":2})", RepeatedKeys::kRefuse), "file: name \"a\" occurs twice");
 }
 
-TEST(JsonField, NamesWhatIsMissing) {
-  const nlohmann::json json = {{"a", 1}};
-  EXPECT_EQ(JsonField(json, "a", "file"), 1);
-  EXPECT_EQ(MessageOf([&] { JsonField(json, "b", "file"); }), "file: field b is missing");
-  EXPECT_EQ(MessageOf([&] { JsonField(json["a"], "b", "file: a"); }),
-            "file: a: expected a JSON object, found 1");
-}
-
 TEST(DescribeJson, IsShortAndPrintable) {
   EXPECT_EQ(DescribeJson({{"a", "é"}}), R"({"a":"\u00e9"})");
   EXPECT_THAT(DescribeJson(std::string(1000, 'x')), EndsWith("..."));
   EXPECT_LT(DescribeJson(std::string(1000, 'x')).size(), 150u);
   EXPECT_THAT(DescribeJson("\xff"), HasSubstr("ufffd"));
+  EXPECT_EQ(DescribeJson({1, "a", nullptr}), R"([1,"a",null])");
+  EXPECT_EQ(DescribeJson(nlohmann::json(1'000'000, 0)), "an array of 1000000");
+  EXPECT_EQ(DescribeJson({{"a", std::string(200, 'x')}}), "an object of 1");
 }
 
 }  // namespace

@@ -170,11 +170,12 @@ TEST_F(TwoShards, RefusesAPositionOfOtherSettings) {
   }
   std::string beyond = state;
   beyond.replace(beyond.find("\"step\":1"), 8, "\"step\":3");
-  EXPECT_THAT(MessageOf([&] { loader.LoadState(beyond); }), HasSubstr("step from 0 to 2"));
+  EXPECT_THAT(MessageOf([&] { loader.LoadState(beyond); }),
+              HasSubstr("data position: step: expected an integer from 0 to 2, found 3"));
   std::string last_epoch = state;
   last_epoch.replace(last_epoch.find("\"epoch\":0"), 9, "\"epoch\":9223372036854775807");
   EXPECT_THAT(MessageOf([&] { loader.LoadState(last_epoch); }),
-              HasSubstr("an epoch from 0 to 9007199254740992"));
+              HasSubstr("data position: epoch: expected an integer from 0 to 9007199254740991"));
 }
 
 TEST_F(TwoShards, RefusesAShuffledPositionBeyondTheEpoch) {
@@ -184,7 +185,8 @@ TEST_F(TwoShards, RefusesAShuffledPositionBeyondTheEpoch) {
   loader.Next();
   std::string beyond = loader.State();
   beyond.replace(beyond.find("\"step\":1"), 8, "\"step\":3");
-  EXPECT_THAT(MessageOf([&] { loader.LoadState(beyond); }), HasSubstr("step from 0 to 2"));
+  EXPECT_THAT(MessageOf([&] { loader.LoadState(beyond); }),
+              HasSubstr("data position: step: expected an integer from 0 to 2, found 3"));
 }
 
 TEST_F(TwoShards, AShuffledEpochIsAPermutationOfTheWindows) {

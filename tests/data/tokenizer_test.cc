@@ -162,7 +162,7 @@ TEST_F(TokenizerFile, RefusesBadMergesWithTheirIndex) {
     return Refusal(ByteLevelTokenizer(MergeVocabulary(), merges));
   };
   EXPECT_EQ(refusal(Json::array({{"a", "b"}, {"ab", "c", "d"}})),
-            "model.merges[1]: expected two strings, found an array of 3");
+            R"(model.merges[1]: expected two strings, found ["ab","c","d"])");
   EXPECT_EQ(refusal({"a b", "ab"}),
             "model.merges[1]: expected two tokens with one space between them, found \"ab\"");
   EXPECT_EQ(refusal({"a  b"}),
@@ -173,7 +173,7 @@ TEST_F(TokenizerFile, RefusesBadMergesWithTheirIndex) {
   EXPECT_EQ(refusal(Json::array({"a b", Json::array({"ab", "c"}), 5})),
             "model.merges[2]: expected \"left right\" or [\"left\", \"right\"], found 5");
   EXPECT_EQ(refusal(Json::array({{"a", 1}})),
-            "model.merges[0]: expected two strings, found an array of 2");
+            R"(model.merges[0]: expected two strings, found ["a",1])");
 }
 
 TEST_F(TokenizerFile, WholePiecesBeatMergesIfTheFileSaysSo) {
@@ -261,7 +261,7 @@ TEST_F(TokenizerFile, RefusesWhatItDoesNotUnderstand) {
   EXPECT_EQ(Refusal(with("/model/type", "WordPiece")),
             "model.type: expected one of BPE, found \"WordPiece\"");
   EXPECT_EQ(Refusal(with("/model/vocab", Json::array())),
-            "model.vocab: expected an object, found an array of 0");
+            "model.vocab: expected an object, found []");
   EXPECT_EQ(Refusal(with("/model/vocab/ab", "x")),
             "model.vocab.ab: expected an integer from 0 to 4194303, found \"x\"");
   for (const Json& id : {Json(-1), Json(1e300), Json(0.5), Json(1ull << 40), Json(1ull << 63)}) {

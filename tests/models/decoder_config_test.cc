@@ -221,7 +221,7 @@ TEST_F(DecoderConfig, ReadsTheWindowsOfQwen3) {
                 {"layer_types"});
   ExpectRefused(with(R"("layer_types":["full_attention","full_attention","sliding_attention"])"),
                 {"layer_types"});
-  ExpectRefused(with(R"("layer_types":"full_attention")"), {"layer_types", "list of strings"});
+  ExpectRefused(with(R"("layer_types":"full_attention")"), {"layer_types", "expected an array"});
   ExpectRefused(with(R"("use_sliding_window":true,"sliding_window":-4,"max_window_layers":0)"),
                 {"sliding_window"});
   ExpectRefused(with(on + R"(,"max_window_layers":-1)"), {"max_window_layers"});

@@ -80,18 +80,14 @@ nlohmann::json ParseJson(std::string_view text, const std::string& where,
   }
 }
 
-const nlohmann::json& JsonField(const nlohmann::json& json, const char* name,
-                                const std::string& where) {
-  if (!json.is_object()) {
-    throw Error(fmt::format("{}: expected a JSON object, found {}", where, DescribeJson(json)));
-  }
-  const auto field = json.find(name);
-  if (field == json.end()) throw Error(fmt::format("{}: field {} is missing", where, name));
-  return *field;
-}
-
 std::string DescribeJson(const nlohmann::json& value) {
-  return Shortened(value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace));
+  std::string text;
+  if (value.size() <= kMaxDescription)
+    text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  const bool is_long = text.empty() || text.size() > kMaxDescription;
+  if (is_long && value.is_array()) return fmt::format("an array of {}", value.size());
+  if (is_long && value.is_object()) return fmt::format("an object of {}", value.size());
+  return Shortened(std::move(text));
 }
 
 }  // namespace infini_train

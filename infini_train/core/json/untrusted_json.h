@@ -15,12 +15,7 @@ enum class RepeatedKeys : std::uint8_t { kLastCounts, kRefuse };
 nlohmann::json ParseJson(std::string_view text, const std::string& where,
                          RepeatedKeys repeated_keys = RepeatedKeys::kLastCounts);
 
-/// A member of an object. Throws Error, beginning with `where`, when `json` is no object or has
-/// none of that name.
-const nlohmann::json& JsonField(const nlohmann::json& json, const char* name,
-                                const std::string& where);
-
-/// The value as one short line of ASCII, for messages.
+/// The value as one short line of ASCII, for messages; of a long array or object its size alone.
 std::string DescribeJson(const nlohmann::json& value);
 
 }  // namespace infini_train

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "infini_train/data/tokenizer/json_node.h"
+#include "infini_train/core/json/json_node.h"
 #include "infini_train/data/tokenizer/regex.h"
 
 namespace infini_train {

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "infini_train/data/tokenizer/json_node.h"
+#include "infini_train/core/json/json_node.h"
 #include "infini_train/data/tokenizer/merge_table.h"
 #include "infini_train/data/tokenizer/piece_cache.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "infini_train/data/tokenizer/json_node.h"
+#include "infini_train/core/json/json_node.h"
 
 namespace infini_train {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "infini_train/data/tokenizer/json_node.h"
+#include "infini_train/core/json/json_node.h"
 #include "infini_train/data/tokenizer/pre_tokenizer.h"
 
 namespace infini_train {

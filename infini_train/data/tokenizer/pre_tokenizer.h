@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "infini_train/data/tokenizer/json_node.h"
+#include "infini_train/core/json/json_node.h"
 #include "infini_train/data/tokenizer/text_place.h"
 
 namespace infini_train {

@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "infini_train/core/checklist/tensor_checklist.h"
-#include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
 #include "infini_train/core/json/untrusted_json.h"
 #include "infini_train/models/families/config_reader.h"
@@ -54,7 +53,8 @@ bool LeavesBase(const nlohmann::json& initialization) {
          initialization == "orthogonal";
 }
 
-LoraTargets ReadTargets(const nlohmann::json& value, const std::string& where) {
+LoraTargets ReadTargets(const JsonNode& field) {
+  const nlohmann::json& value = field.value();
   if (value.is_string() && !value.get<std::string>().empty()) return {{}, value.get<std::string>()};
   LoraTargets targets;
   bool valid = value.is_array() && !value.empty();
@@ -62,10 +62,7 @@ LoraTargets ReadTargets(const nlohmann::json& value, const std::string& where) {
     valid = valid && name.is_string() && !name.get<std::string>().empty();
     if (valid) targets.names.push_back(name.get<std::string>());
   }
-  if (!valid) {
-    throw Error(fmt::format("{}: target_modules: expected a pattern or a list of names, found {}",
-                            where, DescribeJson(value)));
-  }
+  if (!valid) field.FailExpected("a pattern or a list of names");
   return targets;
 }
 
@@ -91,10 +88,7 @@ PeftConfig ReadPeftConfig(const fs::path& folder) {
 PeftConfig ParsePeftConfig(std::string_view text, const std::string& where) {
   const nlohmann::json json = ParseJson(text, where);
   const ConfigReader reader(json, where);
-  if (reader.String("peft_type", "") != "LORA") {
-    throw Error(fmt::format("{}: peft_type: expected \"LORA\", found {}", where,
-                            DescribeJson(json.value("peft_type", nlohmann::json()))));
-  }
+  if (reader.String("peft_type", "") != "LORA") reader.Field("peft_type").FailExpected("\"LORA\"");
   PeftConfig config;
   LoraOptions& options = config.options;
   options.rank = reader.Integer({"r"});
@@ -102,16 +96,10 @@ PeftConfig ParsePeftConfig(std::string_view text, const std::string& where) {
   options.dropout = reader.Real({"lora_dropout"}, 0.0);
   options.rank_stabilized = reader.Boolean("use_rslora", false);
   config.base = reader.String("base_model_name_or_path", "");
-  if (options.rank <= 0) {
-    throw Error(fmt::format("{}: r: expected a positive rank, found {}", where, options.rank));
-  }
-  if (!std::isfinite(options.alpha)) {
-    throw Error(fmt::format("{}: lora_alpha: expected a finite number", where));
-  }
-  if (!(options.dropout >= 0.0 && options.dropout < 1.0)) {
-    throw Error(
-        fmt::format("{}: lora_dropout: expected 0 <= p < 1, found {}", where, options.dropout));
-  }
+  if (options.rank <= 0) reader.Field("r").FailExpected("a positive rank");
+  if (!std::isfinite(options.alpha)) reader.Field("lora_alpha").FailExpected("a finite number");
+  if (!(options.dropout >= 0.0 && options.dropout < 1.0))
+    reader.Field("lora_dropout").FailExpected("0 <= p < 1");
   if (reader.String("bias", "none") != "none") reader.ThrowUnsupported("bias", "none");
   if (const auto initial = json.find("init_lora_weights");
       initial != json.end() && !LeavesBase(*initial)) {
@@ -123,7 +111,7 @@ PeftConfig ParsePeftConfig(std::string_view text, const std::string& where) {
         std::find(std::begin(kKnownFields), std::end(kKnownFields), name) != std::end(kKnownFields);
     if (!known && !MeansNothing(value)) reader.ThrowUnsupported(name, "null, false or nothing");
   }
-  options.targets = ReadTargets(json.value("target_modules", nlohmann::json()), where);
+  options.targets = ReadTargets(reader.Field("target_modules"));
   return config;
 }
 

@@ -1,4 +1,4 @@
-#include "infini_train/data/tokenizer/json_node.h"
+#include "infini_train/core/json/json_node.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,14 +13,10 @@ namespace {
 
 const nlohmann::json kNull;
 
-// A value as an error message shows it: whole if it is short.
-std::string Shown(const nlohmann::json& value) {
-  if (value.is_object()) return "an object";
-  if (value.is_array()) return fmt::format("an array of {}", value.size());
-  return DescribeJson(value);
-}
-
 }  // namespace
+
+JsonNode::JsonNode(const nlohmann::json& value, std::string_view file)
+    : value_(&value), file_(std::make_shared<const std::string>(file)) {}
 
 const std::string& JsonNode::String() const {
   const auto* text = value_->get_ptr<const std::string*>();
@@ -33,29 +29,54 @@ bool JsonNode::Bool() const {
   return value_->get<bool>();
 }
 
-int64_t JsonNode::Index(int64_t limit) const {
-  const auto within = [&] {
-    if (value_->is_number_unsigned()) {
-      return value_->get<uint64_t>() < static_cast<uint64_t>(limit);
-    }
-    return value_->is_number_integer() && value_->get<int64_t>() >= 0 &&
-           value_->get<int64_t>() < limit;
-  };
-  if (!within()) FailExpected(fmt::format("an integer from 0 to {}", limit - 1));
-  return value_->get<int64_t>();
+double JsonNode::Real() const {
+  if (!value_->is_number()) FailExpected("a number");
+  return value_->get<double>();
 }
 
-size_t JsonNode::Size() const {
+std::int64_t JsonNode::Integer() const {
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+  // A number above those of int64_t is stored as unsigned; get() would wrap it around.
+  bool is_integer = false;
+  if (value_->is_number_unsigned()) {
+    is_integer = value_->get<std::uint64_t>() <= static_cast<std::uint64_t>(kMost);
+  } else if (value_->is_number_integer()) {
+    const auto number = value_->get<std::int64_t>();
+    is_integer = -kMost <= number && number <= kMost;
+  }
+  if (!is_integer) FailExpected("an integer");
+  return value_->get<std::int64_t>();
+}
+
+std::int64_t JsonNode::Index(std::int64_t limit) const {
+  const bool is_index = value_->is_number_unsigned()
+                            ? value_->get<std::uint64_t>() < static_cast<std::uint64_t>(limit)
+                            : value_->is_number_integer() && value_->get<std::int64_t>() >= 0 &&
+                                  value_->get<std::int64_t>() < limit;
+  if (!is_index) FailExpected(fmt::format("an integer from 0 to {}", limit - 1));
+  return value_->get<std::int64_t>();
+}
+
+std::uint64_t JsonNode::Unsigned() const {
+  const bool is_unsigned = value_->is_number_unsigned() ||
+                           (value_->is_number_integer() && value_->get<std::int64_t>() >= 0);
+  if (!is_unsigned) FailExpected("an integer of 0 or more");
+  return value_->get<std::uint64_t>();
+}
+
+std::size_t JsonNode::Size() const {
   if (!value_->is_array()) FailExpected("an array");
   return value_->size();
 }
 
-JsonNode JsonNode::At(size_t index) const {
+JsonNode JsonNode::At(std::size_t index) const {
   if (index >= Size()) FailExpected(fmt::format("an array of at least {}", index + 1));
-  JsonNode node((*value_)[index], *file_);
+  JsonNode node;
+  node.value_ = &(*value_)[index];
+  node.file_ = file_;
   node.container_ =
       index_ < 0 && container_ ? container_ : std::make_shared<const std::string>(Place());
-  node.index_ = static_cast<int64_t>(index);
+  node.index_ = static_cast<std::int64_t>(index);
   return node;
 }
 
@@ -74,7 +95,9 @@ JsonNode JsonNode::Optional(std::string_view name) const {
 JsonNode JsonNode::Member(const nlohmann::json& value, std::string_view name) const {
   std::string place = Place();
   if (!place.empty()) place += '.';
-  JsonNode node(value, *file_);
+  JsonNode node;
+  node.value_ = &value;
+  node.file_ = file_;
   node.container_ = std::make_shared<const std::string>(place.append(name));
   return node;
 }
@@ -107,13 +130,13 @@ std::string JsonNode::Place() const {
   return index_ < 0 ? *container_ : fmt::format("{}[{}]", *container_, index_);
 }
 
-void JsonNode::Fail(const std::string& message) const {
+void JsonNode::Fail(std::string_view message) const {
   const std::string place = Place();
   throw Error(fmt::format("{}: {}{}{}", *file_, place, place.empty() ? "" : ": ", message));
 }
 
 void JsonNode::FailExpected(std::string_view what) const {
-  Fail(fmt::format("expected {}, found {}", what, Shown(*value_)));
+  Fail(fmt::format("expected {}, found {}", what, DescribeJson(*value_)));
 }
 
 }  // namespace infini_train
