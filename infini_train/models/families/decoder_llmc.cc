@@ -41,8 +41,7 @@ Tensor InFileOrder(const Tensor& rows, std::int64_t head_dim, bool interleaved) 
 std::vector<Tensor> FileOrder(const Model& model, DecoderLlmcLayout layout) {
   const NoGrad no_grad;
   const nn::TransformerConfig& t = model.config.transformer;
-  const nn::NamedTensors named = model.module->NamedParameters();
-  const std::unordered_map<std::string, Tensor> parameters(named.begin(), named.end());
+  const std::unordered_map<std::string, Tensor> parameters = ParametersByName(model);
   std::vector<Tensor> order;
   const auto add_kind = [&](const std::string& name, const std::function<void(Tensor)>& add) {
     for (std::int64_t i = 0; i < t.num_hidden_layers; ++i)
@@ -123,16 +122,24 @@ void FinishDecoderLlmcConfig(const checkpoint::LlmcReader& reader, nn::Transform
   config.tie_word_embeddings = std::equal(first.begin(), first.end(), last.begin());
 }
 
+void ReadTensors(checkpoint::LlmcReader& reader, const std::vector<Tensor>& views) {
+  for (const Tensor& view : views)
+    CopyWeight(view, reader.Next(view.shape()));
+}
+
+void AppendTensors(checkpoint::LlmcWriter& writer, const std::vector<Tensor>& views) {
+  for (const Tensor& view : views)
+    writer.Append(view);
+}
+
 void ReadDecoderLlmcWeights(const Model& model, checkpoint::LlmcReader& reader,
                             DecoderLlmcLayout layout) {
-  for (const Tensor& view : FileOrder(model, layout))
-    CopyWeight(view, reader.Next(view.shape()));
+  ReadTensors(reader, FileOrder(model, layout));
 }
 
 void WriteDecoderLlmcWeights(const Model& model, checkpoint::LlmcWriter& writer,
                              DecoderLlmcLayout layout) {
-  for (const Tensor& view : FileOrder(model, layout))
-    writer.Append(view);
+  AppendTensors(writer, FileOrder(model, layout));
 }
 
 std::vector<std::int32_t> DecoderLlmcHeader(const nn::TransformerConfig& t, std::int32_t slot8,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "infini_train/checkpoint/llmc_checkpoint.h"
 #include "infini_train/models/model.h"
@@ -28,6 +29,11 @@ std::int64_t IntermediateSizeOfFile(const checkpoint::LlmcReader& reader,
 /// Throws Error unless `config` makes sense and is what the file has room for. Ties the head where
 /// it repeats the embedding.
 void FinishDecoderLlmcConfig(const checkpoint::LlmcReader& reader, nn::TransformerConfig& config);
+
+/// Fills parameters with a file's next tensors, or appends them to one. `views` are of parameters,
+/// whole or in part, in the order of the file.
+void ReadTensors(checkpoint::LlmcReader& reader, const std::vector<Tensor>& views);
+void AppendTensors(checkpoint::LlmcWriter& writer, const std::vector<Tensor>& views);
 
 void ReadDecoderLlmcWeights(const Model& model, checkpoint::LlmcReader& reader,
                             DecoderLlmcLayout layout);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
@@ -188,11 +189,11 @@ class Gpt2 final : public ModelFamily {
 
   void ReadLlmcWeights(const Model& model, const std::filesystem::path& path) const override {
     checkpoint::LlmcReader reader(path, kMagic);
-    const nn::NamedTensors parameters = model.module->NamedParameters();
+    const std::unordered_map<std::string, Tensor> parameters = ParametersByName(model);
     const NoGrad no_grad;
     const std::int64_t padded = reader.header(7);
     VisitLlmcOrder(model.config, [&](const std::string& name) {
-      const Tensor& parameter = Find(parameters, name);
+      const Tensor& parameter = parameters.at(name);
       Dims shape = parameter.shape();
       if (name == "wte.weight") shape[0] = padded;
       CopyWeight(parameter, Slice(reader.Next(shape), 0, 0, parameter.size(0)));
@@ -210,10 +211,6 @@ class Gpt2 final : public ModelFamily {
     plain.num_attention_heads = plain.num_key_value_heads = t.num_attention_heads;
     plain.head_dim = t.head_dim;
     plain.intermediate_size = 4 * t.hidden_size;
-    plain.embedding_dropout = t.embedding_dropout;
-    plain.attention_dropout = t.attention_dropout;
-    plain.residual_dropout = t.residual_dropout;
-    plain.initializer_range = t.initializer_range;
     CheckLlmcHolds({model.config.family, plain, -1, {}}, {model.config.family, t, -1, {}});
     const std::int64_t padded = PaddedVocabulary(t.vocab_size);
     const auto field = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
@@ -221,9 +218,9 @@ class Gpt2 final : public ModelFamily {
         path, kMagic, dtype,
         {field(t.max_position_embeddings), field(t.vocab_size), field(t.num_hidden_layers),
          field(t.num_attention_heads), field(t.hidden_size), field(padded)});
-    const nn::NamedTensors parameters = model.module->NamedParameters();
+    const std::unordered_map<std::string, Tensor> parameters = ParametersByName(model);
     VisitLlmcOrder(model.config, [&](const std::string& name) {
-      writer.Append(Find(parameters, name));
+      writer.Append(parameters.at(name));
       if (name == "wte.weight") {
         writer.Append(Zeros({padded - t.vocab_size, t.hidden_size}));
       }
@@ -232,13 +229,6 @@ class Gpt2 final : public ModelFamily {
   }
 
  private:
-  static const Tensor& Find(const nn::NamedTensors& parameters, const std::string& name) {
-    for (const auto& [candidate, tensor] : parameters) {
-      if (candidate == name) return tensor;
-    }
-    throw Error(fmt::format("the model has no parameter {}", name));
-  }
-
   /// All layers of one kind of parameter follow each other.
   template <typename Visitor>
   static void VisitLlmcOrder(const ModelConfig& config, Visitor visitor) {

@@ -9,6 +9,7 @@
 #include "infini_train/core/error.h"
 #include "infini_train/models/families/decoder_family.h"
 #include "infini_train/models/families/decoder_llmc.h"
+#include "infini_train/models/families/weights.h"
 
 namespace infini_train::models {
 namespace {
@@ -22,8 +23,7 @@ const std::vector<checkpoint::LlmcVersion> kLlmcVersions = {{kVersion, DataType:
 std::vector<Tensor> FileOrder(const Model& model) {
   const NoGrad no_grad;
   const nn::TransformerConfig& t = model.config.transformer;
-  const nn::NamedTensors named = model.module->NamedParameters();
-  const std::unordered_map<std::string, Tensor> parameters(named.begin(), named.end());
+  const std::unordered_map<std::string, Tensor> parameters = ParametersByName(model);
   const std::int64_t queries = t.num_attention_heads * t.head_dim;
   const std::int64_t keys = t.num_key_value_heads * t.head_dim;
   std::vector<Tensor> order = {parameters.at("wte.weight")};
@@ -88,9 +88,7 @@ class Mixtral final : public DecoderFamily {
 
   void ReadLlmcWeights(const Model& model, const std::filesystem::path& path) const override {
     checkpoint::LlmcReader reader(path, kMagic, kLlmcVersions);
-    const NoGrad no_grad;
-    for (const Tensor& view : FileOrder(model))
-      CopyInPlace(view, reader.Next(view.shape()));
+    ReadTensors(reader, FileOrder(model));
   }
 
   void WriteLlmc(const Model& model, const std::filesystem::path& path,
@@ -116,8 +114,7 @@ class Mixtral final : public DecoderFamily {
          integer(t.num_local_experts), real(expansion), 0, 0, real(t.norm_eps), real(t.rope_theta),
          0, integer(t.num_experts_per_tok), integer(t.intermediate_size)},
         kLlmcVersions);
-    for (const Tensor& view : FileOrder(model))
-      writer.Append(view);
+    AppendTensors(writer, FileOrder(model));
     writer.Commit();
   }
 

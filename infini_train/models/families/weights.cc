@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <unordered_map>
 
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
@@ -38,8 +37,7 @@ Dims StoredShape(const WeightPart& part, const Tensor& rows) {
 template <typename PartsOf, typename Visitor>
 void VisitParts(const ModelFamily& family, const Model& model, PartsOf parts_of, Visitor visitor) {
   const NoGrad no_grad;
-  const nn::NamedTensors named = model.module->NamedParameters();
-  const std::unordered_map<std::string, Tensor> parameters(named.begin(), named.end());
+  const std::unordered_map<std::string, Tensor> parameters = ParametersByName(model);
   for (const WeightMapping& mapping : family.WeightMap(model.config)) {
     const Tensor& parameter = parameters.at(mapping.parameter);
     const Tensor matrix = RowsOf(parameter);
@@ -53,6 +51,11 @@ void VisitParts(const ModelFamily& family, const Model& model, PartsOf parts_of,
 }
 
 }  // namespace
+
+std::unordered_map<std::string, Tensor> ParametersByName(const Model& model) {
+  const nn::NamedTensors named = model.module->NamedParameters();
+  return {named.begin(), named.end()};
+}
 
 void CopyWeight(const Tensor& target, const Tensor& stored) {
   const NoGrad no_grad;

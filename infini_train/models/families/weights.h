@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "infini_train/checkpoint/safetensors.h"
@@ -10,6 +11,9 @@
 
 /// Weights between files and parameters.
 namespace infini_train::models {
+
+/// The parameters of a model by their names.
+std::unordered_map<std::string, Tensor> ParametersByName(const Model& model);
 
 /// Copies a tensor of a file (a view of its mapping) over a parameter, or rows of one, of the same
 /// shape, converting it on the way. An accelerator takes what needs converting piece by piece: no
