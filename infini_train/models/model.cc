@@ -107,6 +107,28 @@ void RequireNoAdapters(const Model& model) {
   }
 }
 
+std::string_view Describe(nn::NormType norm) {
+  return norm == nn::NormType::kLayerNorm ? "LayerNorm" : "RMSNorm";
+}
+
+std::string_view Describe(nn::PositionEmbedding embedding) {
+  return embedding == nn::PositionEmbedding::kLearned ? "learned" : "rotary";
+}
+
+std::string_view Describe(nn::Activation activation) {
+  switch (activation) {
+    case nn::Activation::kGelu:
+      return "gelu";
+    case nn::Activation::kGeluTanh:
+      return "gelu_new";
+    case nn::Activation::kRelu:
+      return "relu";
+    case nn::Activation::kSwiGlu:
+      break;
+  }
+  return "swiglu";
+}
+
 std::string Describe(const std::optional<nn::RopeScaling>& scaling) {
   if (!scaling) return "none";
   return fmt::format(
@@ -134,11 +156,10 @@ std::vector<std::string> Differences(const ModelConfig& a, const ModelConfig& b)
   compare("num_key_value_heads", x.num_key_value_heads, y.num_key_value_heads);
   compare("head_dim", x.head_dim, y.head_dim);
   compare("intermediate_size", x.intermediate_size, y.intermediate_size);
-  compare("norm", static_cast<int>(x.norm), static_cast<int>(y.norm));
+  compare("norm", Describe(x.norm), Describe(y.norm));
   compare("norm_eps", x.norm_eps, y.norm_eps);
-  compare("activation", static_cast<int>(x.activation), static_cast<int>(y.activation));
-  compare("position_embedding", static_cast<int>(x.position_embedding),
-          static_cast<int>(y.position_embedding));
+  compare("activation", Describe(x.activation), Describe(y.activation));
+  compare("position_embedding", Describe(x.position_embedding), Describe(y.position_embedding));
   compare("rope_theta", x.rope_theta, y.rope_theta);
   compare("rope_scaling", Describe(x.rope_scaling), Describe(y.rope_scaling));
   compare("attention_bias", x.attention_bias, y.attention_bias);

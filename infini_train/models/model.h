@@ -27,7 +27,8 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// Fields in which two configurations differ, as "hidden_size: 768 and 1024".
+/// Fields in which two configurations differ, as "hidden_size: 768 and 1024". Dropout, the range of
+/// initial weights and the tokens around texts are not compared.
 INFINI_TRAIN_API std::vector<std::string> Differences(const ModelConfig& a, const ModelConfig& b);
 
 struct Model {
@@ -74,8 +75,8 @@ struct SaveModelOptions {
 INFINI_TRAIN_API void SaveModel(const Model& model, const std::filesystem::path& folder,
                                 const SaveModelOptions& options = {});
 
-/// Writes an llm.c checkpoint: version 3 (float32) or 5 (bfloat16), for Qwen3 version 4 (float32).
-/// Throws Error that names what the format cannot hold.
+/// Writes an llm.c checkpoint: version 3 (float32) or 5 (bfloat16), for Qwen3 version 4 and for
+/// Mixtral version 2 (float32). Throws Error that names what the format cannot hold.
 INFINI_TRAIN_API void SaveLlmcCheckpoint(const Model& model, const std::filesystem::path& file,
                                          DataType dtype = DataType::kFloat32);
 

@@ -99,8 +99,19 @@ TEST(Differences, NameEachFieldWithBothValues) {
   EXPECT_TRUE(Differences(a, b).empty());
   b.transformer.hidden_size = 16;
   b.transformer.tie_word_embeddings = false;
-  EXPECT_THAT(Differences(a, b), ::testing::ElementsAre("hidden_size: 8 and 16",
-                                                        "tie_word_embeddings: true and false"));
+  b.transformer.norm = nn::NormType::kRmsNorm;
+  b.transformer.activation = nn::Activation::kRelu;
+  b.transformer.position_embedding = nn::PositionEmbedding::kRotary;
+  EXPECT_THAT(Differences(a, b),
+              ::testing::ElementsAre("hidden_size: 8 and 16", "norm: LayerNorm and RMSNorm",
+                                     "activation: gelu_new and relu",
+                                     "position_embedding: learned and rotary",
+                                     "tie_word_embeddings: true and false"));
+  b = a;
+  b.transformer.residual_dropout = 0.5;
+  b.transformer.initializer_range = 1;
+  b.eos_token_ids = {1, 2, 3};
+  EXPECT_TRUE(Differences(a, b).empty());
 }
 
 TEST(Differences, NameWhatTellsRotaryPositionsApart) {
