@@ -286,7 +286,8 @@ void AddTrainFlags(Flags& flags, TrainOptions& o) {
 
 void AddTokenizeFlags(Flags& flags, TokenizeCommandOptions& o) {
   flags.AddPositional("input", o.corpus.inputs, "files and folders");
-  flags.Add("tokenizer", o.tokenizer, "bytes, a tokenizer.json, or a folder with one");
+  flags.Add("tokenizer", o.tokenizer,
+            "bytes, a tokenizer.json, a folder with one, or llm.c's tokenizer.bin");
   flags.Add("output", o.corpus.output_folder, "folder for the shards and the tokenizer");
   flags.Add("overwrite", o.corpus.overwrite, "replace the token files that the folder holds");
   flags.Add("document_separator", o.corpus.document_separator,
