@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 #include "infini_train/checkpoint/host_values.h"
 #include "infini_train/core/error.h"
@@ -42,9 +41,7 @@ const std::vector<LlmcVersion>& LlmcVersions() {
 }
 
 bool IsLlmcFile(const std::filesystem::path& path, std::int32_t magic) {
-  std::ifstream file(path, std::ios::binary);
-  std::int32_t found = 0;
-  return file.read(reinterpret_cast<char*>(&found), sizeof(found)) && found == magic;
+  return LeadingInt32(path) == magic;
 }
 
 LlmcReader::LlmcReader(const std::filesystem::path& path, std::int32_t magic,

@@ -75,8 +75,7 @@ std::string_view FindHeader(const MappedFile& file) {
   const std::string_view bytes = file.text();
   std::uint64_t size = 0;
   if (bytes.size() < sizeof(size)) {
-    throw Error(
-        fmt::format("{}: expected at least 8 bytes, found {}", file.path(), bytes.size()));
+    throw Error(fmt::format("{}: expected at least 8 bytes, found {}", file.path(), bytes.size()));
   }
   std::memcpy(&size, bytes.data(), sizeof(size));
   if (size > kMaxHeaderBytes || size > bytes.size() - sizeof(size) || size < 2) {
@@ -100,13 +99,12 @@ bool IsShardName(std::string_view name) {
 /// Removes what an earlier save left, the index before the shards that it names.
 void RemoveOtherWeights(const std::filesystem::path& folder, const std::set<std::string>& kept) {
   std::vector<std::string> stale;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  for (const std::filesystem::path& path : ListFolder(folder)) {
+    const std::string name = path.filename().string();
     if (!kept.contains(name) && (name == kSingleName || IsShardName(name))) stale.push_back(name);
   }
   if (!kept.contains(std::string(kIndexName))) stale.emplace(stale.begin(), kIndexName);
+  std::error_code error;
   for (auto name = stale.begin(); !error && name != stale.end(); ++name) {
     std::filesystem::remove(folder / *name, error);
   }
@@ -156,9 +154,9 @@ SafetensorsFile::Entry SafetensorsFile::ParseEntry(const JsonNode& node,
   const auto available = static_cast<std::int64_t>(file_->bytes().size() - data_begin);
   if (__builtin_mul_overflow(elements, static_cast<std::int64_t>(SizeOf(dtype)), &bytes) ||
       offsets[1] < offsets[0] || offsets[1] > available || offsets[1] - offsets[0] != bytes) {
-    node.Fail(fmt::format(
-        "shape {} of {} does not agree with data_offsets [{}, {}] and {} bytes of data",
-        shape.ToString(), ToString(dtype), offsets[0], offsets[1], available));
+    node.Fail(
+        fmt::format("shape {} of {} does not agree with data_offsets [{}, {}] and {} bytes of data",
+                    shape.ToString(), ToString(dtype), offsets[0], offsets[1], available));
   }
   return {dtype, shape, data_begin + static_cast<std::size_t>(offsets[0]),
           data_begin + static_cast<std::size_t>(offsets[1])};

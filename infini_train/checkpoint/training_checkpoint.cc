@@ -43,10 +43,9 @@ bool IsCheckpoint(const fs::path& folder) {
 /// Checkpoints below `root`, oldest first.
 std::vector<std::pair<std::int64_t, fs::path>> ListCheckpoints(const fs::path& root) {
   std::vector<std::pair<std::int64_t, fs::path>> result;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(root, error)) {
-    const std::int64_t step = StepOf(entry.path());
-    if (step >= 0 && IsCheckpoint(entry.path())) result.emplace_back(step, entry.path());
+  for (const fs::path& folder : ListFolder(root)) {
+    const std::int64_t step = StepOf(folder);
+    if (step >= 0 && IsCheckpoint(folder)) result.emplace_back(step, folder);
   }
   std::sort(result.begin(), result.end());
   return result;
@@ -64,19 +63,19 @@ fs::path Replaced(const fs::path& checkpoint) {
 /// Removes what a killed process left behind.
 void RemoveLeftovers(const fs::path& root) {
   std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(root)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("latest.tmp-")) leftovers.push_back(entry.path());
+  for (const fs::path& path : ListFolder(root)) {
+    const std::string name = path.filename().string();
+    if (name.starts_with("latest.tmp-")) leftovers.push_back(path);
     if (!name.starts_with(fmt::format(".{}", kPrefix))) continue;
     const bool replaced = name.ends_with(".replaced");
     if (!replaced && !name.ends_with(".writing")) continue;
-    const fs::path checkpoint = root / entry.path().stem().string().substr(1);
-    if (replaced && IsCheckpoint(entry.path()) && !IsCheckpoint(checkpoint)) {
+    const fs::path checkpoint = root / path.stem().string().substr(1);
+    if (replaced && IsCheckpoint(path) && !IsCheckpoint(checkpoint)) {
       // Killed between the two renames of PutInPlace: this is the newest of its step.
       fs::remove_all(checkpoint);
-      fs::rename(entry.path(), checkpoint);
+      fs::rename(path, checkpoint);
     } else {
-      leftovers.push_back(entry.path());
+      leftovers.push_back(path);
     }
   }
   for (const fs::path& leftover : leftovers)
@@ -85,7 +84,7 @@ void RemoveLeftovers(const fs::path& root) {
 
 /// Gives `written` the name `target`, whose former content is removed.
 void PutInPlace(const fs::path& written, const fs::path& target) {
-  if (!fs::exists(target)) {
+  if (!PathExists(target)) {
     fs::rename(written, target);
     return;
   }

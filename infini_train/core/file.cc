@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "infini_train/core/error.h"
@@ -200,6 +201,30 @@ bool PathExists(const std::filesystem::path& path) {
 bool IsFolder(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::is_directory(path, error);
+}
+
+std::optional<std::int32_t> LeadingInt32(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  std::int32_t number = 0;
+  if (!file.read(reinterpret_cast<char*>(&number), sizeof(number))) return std::nullopt;
+  return number;
+}
+
+std::vector<std::filesystem::path> ListFolder(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> paths;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    paths.push_back(entry->path());
+  }
+  if (error && error != std::errc::no_such_file_or_directory &&
+      error != std::errc::not_a_directory) {
+    throw Error(fmt::format("{}: cannot list the folder: {}", folder.string(), error.message()));
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 void CreateFolder(const std::filesystem::path& path) {

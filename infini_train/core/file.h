@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "infini_train/core/api.h"
 
@@ -78,6 +80,14 @@ INFINI_TRAIN_API std::string ReadFile(const std::string& path);
 /// Whether something is at `path`; false also where that cannot be told: opening it says why.
 INFINI_TRAIN_API bool PathExists(const std::filesystem::path& path);
 INFINI_TRAIN_API bool IsFolder(const std::filesystem::path& path);
+
+/// The number that a file of this machine's byte order begins with; none for a file of fewer bytes,
+/// and for what cannot be read.
+INFINI_TRAIN_API std::optional<std::int32_t> LeadingInt32(const std::filesystem::path& path);
+
+/// What is in a folder, by name; nothing where there is none. Throws Error where that cannot be
+/// told.
+INFINI_TRAIN_API std::vector<std::filesystem::path> ListFolder(const std::filesystem::path& folder);
 
 /// Makes a folder and those above it unless they are there. Throws Error naming it.
 INFINI_TRAIN_API void CreateFolder(const std::filesystem::path& path);

@@ -172,12 +172,10 @@ class ShardSeries {
 // The token files that a folder holds: train_*.bin and val_*.bin.
 std::vector<std::string> TokenFilesIn(const std::string& folder) {
   std::vector<std::string> files;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  for (const fs::path& path : ListFolder(folder)) {
+    const std::string name = path.filename().string();
     if (name.ends_with(".bin") && (name.starts_with("train_") || name.starts_with("val_"))) {
-      files.push_back(entry->path().string());
+      files.push_back(path.string());
     }
   }
   return files;

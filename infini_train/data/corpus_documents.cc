@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <string_view>
-#include <system_error>
 
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
@@ -51,8 +50,7 @@ Corpus FindDocuments(const std::vector<std::string>& inputs, const std::string& 
       excluded_folder.empty() ? fs::path() : fs::weakly_canonical(excluded_folder);
   std::vector<std::string> files;
   for (const std::string& input : inputs) {
-    std::error_code error;
-    if (fs::is_directory(input, error)) {
+    if (IsFolder(input)) {
       const std::vector<std::string> below = FilesBelow(input, excluded);
       files.insert(files.end(), below.begin(), below.end());
     } else {

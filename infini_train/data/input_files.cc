@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "infini_train/core/error.h"
+#include "infini_train/core/file.h"
 
 namespace infini_train {
 namespace {
@@ -37,8 +38,7 @@ std::vector<std::string> ExpandFiles(const std::vector<std::string>& patterns,
   if (patterns.empty()) throw Error(fmt::format("expected the names of {}, found none", what));
   std::vector<std::string> files;
   for (const std::string& pattern : patterns) {
-    std::error_code error;
-    if (std::filesystem::exists(pattern, error)) {
+    if (PathExists(pattern)) {
       files.push_back(pattern);
     } else {
       AppendMatches(pattern, what, files);

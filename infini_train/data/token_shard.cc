@@ -8,6 +8,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "infini_train/core/error.h"
@@ -80,10 +81,7 @@ TokenShard::TokenShard(const std::string& path) : file_(path) {
 }
 
 bool TokenShard::HasMagic(const std::string& path) {
-  const MappedFile file(path);
-  int32_t magic = 0;
-  if (file.bytes().size() < sizeof(magic)) return false;
-  std::memcpy(&magic, file.bytes().data(), sizeof(magic));
+  const std::optional<int32_t> magic = LeadingInt32(path);
   return std::any_of(std::begin(kFormats), std::end(kFormats),
                      [magic](const Format& format) { return format.magic == magic; });
 }

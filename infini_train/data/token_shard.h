@@ -37,8 +37,8 @@ class INFINI_TRAIN_API TokenShard {
   /// as long as its token count says.
   explicit TokenShard(const std::string& path);
 
-  /// Whether a file begins with the magic of one, and so is read as one or not at all. Throws Error
-  /// if it cannot be opened.
+  /// Whether a file begins with the magic of one, and so is read as one or not at all. False for
+  /// what cannot be read.
   static bool HasMagic(const std::string& path);
 
   const std::string& path() const { return file_.path(); }

@@ -78,8 +78,7 @@ void Tokenizer::Save(const std::string& folder) const {
 std::shared_ptr<const Tokenizer> LoadTokenizer(const std::string& path_or_name) {
   if (path_or_name == "bytes") return std::make_shared<const ByteTokenizer>();
   std::filesystem::path path(path_or_name);
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) path /= "tokenizer.json";
+  if (IsFolder(path)) path /= "tokenizer.json";
   if (IsLlmcTokenizer(path.string())) return LoadLlmcTokenizer(path.string());
   return LoadHfTokenizer(path.string());
 }

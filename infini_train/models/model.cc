@@ -33,6 +33,7 @@ const ModelFamily& FamilyOfFile(const fs::path& path) {
       return *family;
     }
   }
+  const MappedFile file(path.string());  // says so where it cannot be opened
   throw Error(fmt::format("{}: is neither a model folder nor an llm.c checkpoint of a known family",
                           path.string()));
 }

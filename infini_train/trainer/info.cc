@@ -97,8 +97,7 @@ void InfoCommand(const InfoOptions& options, std::FILE* out) {
     DescribeConfig(preset->config, out);
     return;
   }
-  std::error_code error;
-  if (std::filesystem::is_regular_file(options.path, error) && TokenShard::HasMagic(options.path)) {
+  if (TokenShard::HasMagic(options.path)) {
     const TokenShard shard(options.path);
     std::int64_t largest = -1;
     std::vector<std::int64_t> block(std::size_t{1} << 20);

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "infini_train/core/error.h"
+#include "infini_train/core/file.h"
 #include "infini_train/data/input_files.h"
 
 namespace infini_train {
@@ -65,8 +65,7 @@ std::optional<JsonRecord> ParseJsonRecord(std::string_view line) {
 std::vector<std::string> FindJsonLines(const std::vector<std::string>& inputs) {
   std::vector<std::string> files;
   for (const std::string& input : inputs) {
-    std::error_code error;
-    if (!std::filesystem::is_directory(input, error)) {
+    if (!IsFolder(input)) {
       for (std::string& file : ExpandFiles({input}, "JSON lines"))
         files.push_back(std::move(file));
       continue;

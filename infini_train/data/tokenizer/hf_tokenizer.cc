@@ -20,11 +20,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-bool FileExists(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(path, error);
-}
-
 // Whether the text can be cut between the end of a line and a letter: the pre-tokenizer has one of
 // the known expressions, all of which do, and neither normalizer nor added tokens reach across.
 bool CutsAtLines(const JsonNode& file, const std::vector<AddedToken>& added) {
@@ -219,7 +214,7 @@ bool HfTokenizer::TokenExists(int64_t id) const {
 }
 
 bool HfTokenizer::LoadEosIds(const std::string& path) {
-  if (!FileExists(path)) return false;
+  if (!PathExists(path)) return false;
   const Json document = ParseJson(MappedFile(path).text(), path);
   const JsonNode node = JsonNode(document, path).Optional("eos_token_id");
   if (node.is_null()) return false;
@@ -238,7 +233,7 @@ bool HfTokenizer::LoadEosIds(const std::string& path) {
 }
 
 bool HfTokenizer::LoadEosName(const std::string& path) {
-  if (!FileExists(path)) return false;
+  if (!PathExists(path)) return false;
   const std::string content = ReadFile(path);
   files_.emplace_back("tokenizer_config.json", content);
   const Json document = ParseJson(content, path);

@@ -4,9 +4,8 @@
 
 #include <array>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
+#include <optional>
 
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
@@ -156,10 +155,8 @@ std::string ToTokenizerJson(const LlmcVocabulary& vocabulary, const std::string&
 }  // namespace
 
 bool IsLlmcTokenizer(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  int32_t magic = 0;
-  return file.read(reinterpret_cast<char*>(&magic), sizeof(magic)) &&
-         (magic == kGpt2Magic || magic == kLlama3Magic);
+  const std::optional<int32_t> magic = LeadingInt32(path);
+  return magic == kGpt2Magic || magic == kLlama3Magic;
 }
 
 std::shared_ptr<const Tokenizer> LoadLlmcTokenizer(const std::string& path) {
