@@ -14,11 +14,13 @@
 #include "infini_train/core/generator.h"
 #include "infini_train/optim/lr_scheduler.h"
 #include "infini_train/optim/optimizer.h"
+#include "tests/common/bytes.h"
 #include "tests/common/temporary_folder.h"
 
 namespace infini_train::checkpoint {
 namespace {
 
+using infini_train::testing::BytesOf;
 using infini_train::testing::TemporaryFolder;
 
 constexpr std::int64_t kSavedAt = 300;
@@ -48,12 +50,6 @@ struct TrainingRun {
     }
   }
 };
-
-std::string BytesOf(const Tensor& tensor) {
-  std::string bytes(tensor.nbytes(), '\0');
-  tensor.CopyToHost(bytes.data());
-  return bytes;
-}
 
 class Resume : public ::testing::TestWithParam<DataType> {};
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -16,11 +15,6 @@ inline std::string HeaderLength(std::uint64_t length) {
 /// A safetensors file, right or wrong.
 inline std::string SafetensorsBytes(std::string_view json, std::string_view data) {
   return HeaderLength(json.size()) + std::string(json) + std::string(data);
-}
-
-inline void WriteBytes(const std::string& path, std::string_view bytes) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 /// The bytes of 1, 2, 3, 4 as float32.

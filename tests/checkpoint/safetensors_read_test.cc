@@ -8,6 +8,7 @@
 
 #include "infini_train/checkpoint/safetensors.h"
 #include "tests/checkpoint/safetensors_bytes.h"
+#include "tests/common/bytes.h"
 #include "tests/common/errors.h"
 #include "tests/common/temporary_folder.h"
 

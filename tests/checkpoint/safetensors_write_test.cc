@@ -10,14 +10,16 @@
 
 #include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/file.h"
-#include "tests/checkpoint/safetensors_bytes.h"
+#include "tests/common/bytes.h"
 #include "tests/common/errors.h"
 #include "tests/common/temporary_folder.h"
 
 namespace infini_train::checkpoint {
 namespace {
 
+using infini_train::testing::BytesOf;
 using infini_train::testing::MessageOf;
+using infini_train::testing::NamesIn;
 using infini_train::testing::TemporaryFolder;
 using infini_train::testing::WriteBytes;
 using ::testing::AllOf;
@@ -42,25 +44,11 @@ Tensor Pattern(const Dims& shape, DataType dtype) {
   return tensor;
 }
 
-std::string BytesOf(const Tensor& tensor) {
-  std::string bytes(tensor.nbytes(), '\0');
-  tensor.CopyToHost(bytes.data());
-  return bytes;
-}
-
 std::string HeaderOf(const std::string& path) {
   const std::string bytes = ReadFile(path);
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof(length));
   return bytes.substr(sizeof(length), length);
-}
-
-std::vector<std::string> FilesIn(const TemporaryFolder& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
-    names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 TEST(SafetensorsWrite, ConvertsFloatingTensors) {
@@ -147,7 +135,7 @@ TEST(SafetensorsWrite, RefusesNamesTwiceAndReservedOnes) {
                 WriteSafetensors(folder / "f", {{"__metadata__", tensor}});
               }),
               HasSubstr("__metadata__"));
-  EXPECT_THAT(FilesIn(folder), ElementsAre());
+  EXPECT_THAT(NamesIn(folder.path()), ElementsAre());
 }
 
 NamedTensors FourTensors() {
@@ -160,7 +148,7 @@ NamedTensors FourTensors() {
 TEST(SafetensorsFolder, ShardsHoldAtMostTheLimitOrOneTensor) {
   const TemporaryFolder folder;
   WriteSafetensorsFolder(folder.path(), FourTensors(), 24);
-  EXPECT_THAT(FilesIn(folder),
+  EXPECT_THAT(NamesIn(folder.path()),
               ElementsAre("model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
                           "model-00003-of-00003.safetensors", "model.safetensors.index.json"));
   EXPECT_THAT(ReadFile(folder / "model.safetensors.index.json"), HasSubstr("\"total_size\": 132"));
@@ -178,10 +166,10 @@ TEST(SafetensorsFolder, LaterSavesLeaveNothingStale) {
   for (const char* name :
        {"model-ema.safetensors", "adapter_model.safetensors", "model-1-of-2.txt"})
     WriteBytes(folder / name, "someone else's");
-  const auto others = FilesIn(folder);
+  const auto others = NamesIn(folder.path());
   const auto expect_only = [&](std::vector<std::string> names) {
     names.insert(names.end(), others.begin(), others.end());
-    EXPECT_THAT(FilesIn(folder), ::testing::UnorderedElementsAreArray(names));
+    EXPECT_THAT(NamesIn(folder.path()), ::testing::UnorderedElementsAreArray(names));
     const SafetensorsFolder files(folder.path());
     for (const auto& [name, tensor] : FourTensors())
       EXPECT_EQ(BytesOf(files.Load(name)), BytesOf(tensor)) << name;

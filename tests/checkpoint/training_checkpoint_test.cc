@@ -11,7 +11,7 @@
 
 #include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/file.h"
-#include "tests/checkpoint/safetensors_bytes.h"
+#include "tests/common/bytes.h"
 #include "tests/common/errors.h"
 #include "tests/common/temporary_folder.h"
 
@@ -20,7 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using infini_train::testing::BytesOf;
 using infini_train::testing::MessageOf;
+using infini_train::testing::NamesIn;
 using infini_train::testing::TemporaryFolder;
 using infini_train::testing::WriteBytes;
 using ::testing::AllOf;
@@ -39,12 +41,6 @@ TrainingState SampleState() {
   state.random = {std::numeric_limits<std::uint64_t>::max(), (std::uint64_t{1} << 53) + 1};
   state.data_state = R"({"epoch":3,"position":9007199254740993})";
   return state;
-}
-
-std::string BytesOf(const Tensor& tensor) {
-  std::string bytes(tensor.nbytes(), '\0');
-  tensor.CopyToHost(bytes.data());
-  return bytes;
 }
 
 TEST(TrainingState, RoundTripsBitForBit) {
@@ -199,13 +195,6 @@ fs::path SaveStep(const CheckpointManager& manager, std::int64_t step) {
   return manager.Save(step, [&](const fs::path& folder) { WriteStep(step, folder); });
 }
 
-std::vector<std::string> FilesIn(const TemporaryFolder& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder.path()))
-    names.push_back(entry.path().filename().string());
-  return names;
-}
-
 TEST(CheckpointManager, KeepsTheNewestAndNamesItInLatest) {
   const TemporaryFolder folder;
   const CheckpointManager manager(folder / "run", 2);
@@ -228,7 +217,7 @@ TEST(CheckpointManager, KeepsAllWithoutALimit) {
   const CheckpointManager manager(folder.path(), 0);
   for (const std::int64_t step : {1, 2, 3, 4})
     SaveStep(manager, step);
-  EXPECT_EQ(FilesIn(folder).size(), 5u);
+  EXPECT_EQ(NamesIn(folder.path()).size(), 5u);
 }
 
 TEST(CheckpointManager, NeverRemovesTheOneJustWritten) {
@@ -237,7 +226,7 @@ TEST(CheckpointManager, NeverRemovesTheOneJustWritten) {
   SaveStep(manager, 500);
   const fs::path saved = SaveStep(manager, 100);
   EXPECT_EQ(FindCheckpoint(folder.path()), saved);
-  EXPECT_THAT(FilesIn(folder), UnorderedElementsAre("checkpoint_step_000100", "latest"));
+  EXPECT_THAT(NamesIn(folder.path()), UnorderedElementsAre("checkpoint_step_000100", "latest"));
 }
 
 TEST(CheckpointManager, ReplacesACheckpointOfTheSameStep) {
@@ -250,7 +239,7 @@ TEST(CheckpointManager, ReplacesACheckpointOfTheSameStep) {
   const fs::path saved = SaveStep(manager, 7);
   EXPECT_FALSE(fs::exists(saved / "old"));
   EXPECT_EQ(ReadFile((saved / "model").string()), "7");
-  EXPECT_THAT(FilesIn(folder), UnorderedElementsAre("checkpoint_step_000007", "latest"));
+  EXPECT_THAT(NamesIn(folder.path()), UnorderedElementsAre("checkpoint_step_000007", "latest"));
 }
 
 TEST(CheckpointManager, AFailedSaveLeavesNothingBehind) {
@@ -267,7 +256,7 @@ TEST(CheckpointManager, AFailedSaveLeavesNothingBehind) {
                 HasSubstr("no space"));
     EXPECT_EQ(FindCheckpoint(folder.path()), old);
     EXPECT_EQ(ReadFile((old / "model").string()), "7");
-    EXPECT_THAT(FilesIn(folder), UnorderedElementsAre("checkpoint_step_000007", "latest"));
+    EXPECT_THAT(NamesIn(folder.path()), UnorderedElementsAre("checkpoint_step_000007", "latest"));
   }
 }
 
@@ -281,8 +270,8 @@ TEST(CheckpointManager, ClearsWhatAKilledProcessLeft) {
   WriteBytes(folder / ".hidden", "someone else's");
   EXPECT_EQ(FindCheckpoint(folder.path()), folder / "checkpoint_step_000002");
   SaveStep(manager, 4);
-  EXPECT_THAT(FilesIn(folder), UnorderedElementsAre("checkpoint_step_000002", ".hidden",
-                                                    "checkpoint_step_000004", "latest"));
+  EXPECT_THAT(NamesIn(folder.path()), UnorderedElementsAre("checkpoint_step_000002", ".hidden",
+                                                           "checkpoint_step_000004", "latest"));
 }
 
 TEST(CheckpointManager, FindsAndRestoresOneThatWasBeingReplaced) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "infini_train/core/error.h"
+#include "tests/common/temporary_folder.h"
 #include "tests/core/child_process.h"
 
 namespace infini_train {
@@ -22,19 +23,13 @@ namespace fs = std::filesystem;
 
 class File : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "infini_train_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string Path(const std::string& name) const { return (folder_ / name).string(); }
   int64_t NumFiles() const {
     return std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
   }
 
-  fs::path folder_;
+  const testing::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(File, RoundTripsContentLargerThanItsBuffer) {
@@ -148,6 +143,37 @@ TEST_F(File, FoldersAreMadeWithThoseAboveThem) {
   EXPECT_FALSE(IsFolder(Path("a")));
   EXPECT_FALSE(PathExists(Path("a/b")));
   EXPECT_ERROR(CreateFolder(Path("a/b")), Path("a/b") + ": cannot create the folder: Not a dir");
+}
+
+TEST_F(File, BeginWithANumber) {
+  const int32_t number = -20240520;
+  const std::string bytes(reinterpret_cast<const char*>(&number), sizeof(number));
+  WriteFileAtomically(Path("a"), bytes + "more");
+  EXPECT_EQ(LeadingInt32(Path("a")), number);
+  WriteFileAtomically(Path("a"), bytes.substr(1));
+  EXPECT_EQ(LeadingInt32(Path("a")), std::nullopt);
+  EXPECT_EQ(LeadingInt32(Path("missing")), std::nullopt);
+  EXPECT_EQ(LeadingInt32(folder_), std::nullopt);
+}
+
+TEST_F(File, AreListedByName) {
+  for (const char* name : {"b", "a", "c/inside"}) {
+    CreateFolder(fs::path(Path(name)).parent_path());
+    WriteFileAtomically(Path(name), "");
+  }
+  EXPECT_THAT(ListFolder(folder_),
+              ::testing::ElementsAre(folder_ / "a", folder_ / "b", folder_ / "c"));
+  EXPECT_TRUE(ListFolder(Path("missing")).empty());
+  EXPECT_TRUE(ListFolder(Path("a")).empty());
+  fs::permissions(folder_, static_cast<fs::perms>(0300));
+  testing::InChildProcess([&] {
+    // The superuser may read everywhere.
+    if (::geteuid() == 0) {
+      ASSERT_EQ(::seteuid(65534), 0);
+    }
+    EXPECT_ERROR(ListFolder(folder_), folder_.string() + ": cannot list the folder: Permission");
+  });
+  fs::permissions(folder_, static_cast<fs::perms>(0755));
 }
 
 TEST_F(File, ReportsAReadOnlyFolder) {

@@ -12,6 +12,7 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
+#include "tests/common/temporary_folder.h"
 #include "tests/core/child_process.h"
 
 namespace infini_train {
@@ -39,15 +40,9 @@ Tensor Parse(const std::string& content) {
 
 class Npy : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "infini_train_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string Path(const std::string& name) const { return folder_ / name; }
 
-  fs::path folder_;
+  const testing::TemporaryFolder folder_;
 };
 
 TEST_F(Npy, ReadsWhatNumPyWrites) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "infini_train/models/model.h"
-#include "tests/checkpoint/safetensors_bytes.h"
+#include "tests/common/bytes.h"
 #include "tests/common/errors.h"
 #include "tests/common/temporary_folder.h"
 

@@ -15,6 +15,7 @@
 #include "infini_train/core/file.h"
 #include "infini_train/models/lora.h"
 #include "infini_train/optim/optimizer.h"
+#include "tests/common/bytes.h"
 #include "tests/common/temporary_folder.h"
 #include "tests/models/golden.h"
 #include "tests/models/small_model.h"

@@ -15,7 +15,7 @@
 #include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/file.h"
 #include "infini_train/models/model.h"
-#include "tests/checkpoint/safetensors_bytes.h"
+#include "tests/common/bytes.h"
 #include "tests/common/errors.h"
 #include "tests/common/temporary_folder.h"
 #include "tests/models/small_model.h"
@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 using infini_train::testing::BytesOf;
 using infini_train::testing::ExpectSameModel;
 using infini_train::testing::MessageOf;
+using infini_train::testing::NamesIn;
 using infini_train::testing::PeakMemory;
 using infini_train::testing::SmallConfig;
 using infini_train::testing::SmallModel;
@@ -37,14 +38,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::vector<std::string> FilesIn(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder))
-    names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 TEST(ModelFiles, SaveLoadSaveIsExact) {
   const TemporaryFolder folder;
   const Model model = SmallModel();
@@ -53,8 +46,8 @@ TEST(ModelFiles, SaveLoadSaveIsExact) {
   ExpectSameModel(loaded, model);
   EXPECT_EQ(LoadModelConfig(folder / "a/b"), model.config);
   SaveModel(loaded, folder / "c");
-  ASSERT_EQ(FilesIn(folder / "a/b"), FilesIn(folder / "c"));
-  for (const std::string& name : FilesIn(folder / "c"))
+  ASSERT_EQ(NamesIn(folder / "a/b"), NamesIn(folder / "c"));
+  for (const std::string& name : NamesIn(folder / "c"))
     EXPECT_EQ(ReadFile(folder / "a/b/" + name), ReadFile(folder / "c/" + name)) << name;
 }
 
@@ -85,15 +78,15 @@ TEST(ModelFiles, ShardsLoadAsOneFileAndLeaveNothingStale) {
   const Model model = SmallModel();
   SaveModel(model, folder.path());
   SaveModel(model, folder.path(), {.dtype = {}, .max_shard_bytes = 1000});
-  const std::vector<std::string> sharded = FilesIn(folder.path());
+  const std::vector<std::string> sharded = NamesIn(folder.path());
   EXPECT_GT(sharded.size(), 5u);
   EXPECT_THAT(sharded, Not(::testing::Contains("model.safetensors")));
   ExpectSameModel(LoadModel(folder.path()), model);
   SaveModel(model, folder.path(), {.dtype = {}, .max_shard_bytes = 5000});
-  EXPECT_LT(FilesIn(folder.path()).size(), sharded.size());
+  EXPECT_LT(NamesIn(folder.path()).size(), sharded.size());
   ExpectSameModel(LoadModel(folder.path()), model);
   SaveModel(model, folder.path());
-  EXPECT_THAT(FilesIn(folder.path()),
+  EXPECT_THAT(NamesIn(folder.path()),
               ::testing::ElementsAre("config.json", "generation_config.json", "model.safetensors"));
   ExpectSameModel(LoadModel(folder.path()), model);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "infini_train/models/model.h"
+#include "tests/common/bytes.h"
 #include "tests/common/errors.h"
 #include "tests/models/small_model.h"
 

@@ -9,18 +9,13 @@
 #include "infini_train/autograd/functions.h"
 #include "infini_train/autograd/grad_mode.h"
 #include "infini_train/models/model.h"
+#include "tests/common/bytes.h"
 
 namespace infini_train::testing {
 
 using models::CreateModel;
 using models::Model;
 using models::ModelConfig;
-
-inline std::string BytesOf(const Tensor& tensor) {
-  std::string bytes(tensor.nbytes(), '\0');
-  tensor.CopyToHost(bytes.data());
-  return bytes;
-}
 
 /// A GPT-2 in which every size differs from the others.
 inline ModelConfig SmallConfig() {

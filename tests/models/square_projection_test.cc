@@ -15,6 +15,7 @@
 #include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/file.h"
 #include "infini_train/models/model.h"
+#include "tests/common/bytes.h"
 #include "tests/common/temporary_folder.h"
 #include "tests/models/small_model.h"
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -76,8 +77,8 @@ class TrainCommandTest : public ::testing::Test {
     EXPECT_EQ(result.status, 0) << result.error;
     const std::string folder =
         run_ /
-        ("out/" + ReadText(run_ / "out/latest").substr(0, std::strlen("checkpoint_step_000001")));
-    return nlohmann::json::parse(ReadText(folder + "/training/state.json"));
+        ("out/" + ReadFile(run_ / "out/latest").substr(0, std::strlen("checkpoint_step_000001")));
+    return nlohmann::json::parse(ReadFile(folder + "/training/state.json"));
   }
 
   bool Shuffled(const Arguments& more) const { return StateAfter(more)["data"]["shuffle"]; }
@@ -289,7 +290,7 @@ TEST_F(TrainCommandTest, BatchesThatDoNotFitAreRefused) {
 
 /// Rewrites the JSON header of a safetensors file.
 void EditSafetensors(const std::string& path, const std::function<void(nlohmann::json&)>& edit) {
-  const std::string content = ReadText(path);
+  const std::string content = ReadFile(path);
   std::uint64_t size = 0;
   std::memcpy(&size, content.data(), 8);
   nlohmann::json header = nlohmann::json::parse(content.substr(8, size));
@@ -305,8 +306,8 @@ void EditSafetensors(const std::string& path, const std::function<void(nlohmann:
 TEST_F(TrainCommandTest, ModelsThatAreWrongAreRefused) {
   const std::string weights = run_ / "start/model.safetensors";
   const std::string config = run_ / "start/config.json";
-  const std::string good_weights = ReadText(weights);
-  const std::string good_config = ReadText(config);
+  const std::string good_weights = ReadFile(weights);
+  const std::string good_config = ReadFile(config);
   const auto write = [](const std::string& path, const std::string& content) {
     std::ofstream(path, std::ios::binary) << content;
   };

@@ -178,7 +178,7 @@ TEST_F(FineTuning, ThreeAndThreeStepsEqualSix) {
 TEST_F(FineTuning, ValidatesAndWarnsOnce) {
   TrainOptions options = Options();
   options.input_val_jsonl = {run_ / "val.jsonl"};
-  WriteFileAtomically(run_ / "data.jsonl", ReadText(run_ / "data.jsonl") +
+  WriteFileAtomically(run_ / "data.jsonl", ReadFile(run_ / "data.jsonl") +
                                                "{\"text\": \"\"}\n{\"text\": \"" +
                                                std::string(20, 'q') + "\"}\n");
   const std::string output = RunTrain(options).output;

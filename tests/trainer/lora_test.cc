@@ -71,8 +71,8 @@ TEST(LoraTraining, FourAndFourStepsEqualEight) {
   four.lora_alpha = four.lora_dropout = -1.0;
   EXPECT_THAT(RunTrain(four).output, HasSubstr("after step 4\n"));
   for (const char* file : {kAdapters, kAdapterConfig, kOptimizer, kState}) {
-    EXPECT_TRUE(ReadText(Checkpoint(eight.save, 8) + file) ==
-                ReadText(Checkpoint(four.save, 8) + file))
+    EXPECT_TRUE(ReadFile(Checkpoint(eight.save, 8) + file) ==
+                ReadFile(Checkpoint(four.save, 8) + file))
         << file;
   }
 }
@@ -114,8 +114,8 @@ TEST(LoraTraining, AdaptersAreSavedLoadedAndMerged) {
   TrainOptions options = LoraRun(run);
   options.lora_save_path = run / "adapters";
   RunTrain(options);
-  EXPECT_TRUE(ReadText(run / "adapters" + kAdapters) ==
-              ReadText(Checkpoint(options.save, 8) + kAdapters));
+  EXPECT_TRUE(ReadFile(run / "adapters" + kAdapters) ==
+              ReadFile(Checkpoint(options.save, 8) + kAdapters));
 
   const std::string expected = EvaluationOf(run, run / "start", run / "adapters");
   EXPECT_NE(expected, EvaluationOf(run, run / "start", ""));

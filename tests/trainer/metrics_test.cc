@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "infini_train/core/error.h"
+#include "infini_train/core/file.h"
 #include "tests/core/child_process.h"
 #include "tests/data/token_files.h"
 
@@ -25,16 +26,9 @@ namespace {
 using infini_train::testing::TemporaryFolder;
 using ::testing::ElementsAre;
 
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
-
 std::vector<std::string> ReadLines(const std::string& path) {
   std::vector<std::string> lines;
-  std::istringstream text(ReadText(path));
+  std::istringstream text(ReadFile(path));
   for (std::string line; std::getline(text, line);)
     lines.push_back(line);
   return lines;
@@ -169,7 +163,7 @@ TEST(TensorBoard, WritesTfRecordsOfEvents) {
   ASSERT_EQ(files.size(), 1u);
   EXPECT_THAT(files[0].filename().string(), ::testing::StartsWith("events.out.tfevents."));
 
-  const std::string content = ReadText(files[0].string());
+  const std::string content = ReadFile(files[0].string());
   std::string_view bytes = content;
   std::vector<std::multimap<int, std::string>> events;
   while (!bytes.empty()) {

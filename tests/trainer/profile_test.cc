@@ -166,7 +166,7 @@ TEST(TrainProfile, TheTableSumsUpAndNothingElseChanges) {
   ASSERT_EQ(outcome.status, 0);
   EXPECT_THAT(outcome.output, HasSubstr("steps 5 to 7 on cpu"));
 
-  std::istringstream table(ReadText(options.profile + "/profile.txt"));
+  std::istringstream table(ReadFile(options.profile + "/profile.txt"));
   std::string line;
   std::getline(table, line);
   std::getline(table, line);
@@ -174,7 +174,7 @@ TEST(TrainProfile, TheTableSumsUpAndNothingElseChanges) {
   const double sum = SumOfRows(table, &total);
   EXPECT_GT(total, 0.0);
   EXPECT_NEAR(sum, total, 0.001 * 60) << "each row is rounded to a microsecond";
-  const auto trace = nlohmann::json::parse(ReadText(options.profile + "/trace.json"));
+  const auto trace = nlohmann::json::parse(ReadFile(options.profile + "/trace.json"));
   EXPECT_GT(trace.at("traceEvents").size(), 100u);
   EXPECT_EQ(LossesOf(run / "plain.jsonl"), LossesOf(run / "profiled.jsonl"));
 }

@@ -67,8 +67,8 @@ class Program {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
 
-  std::string out() const { return ReadText(out_); }
-  std::string error() const { return ReadText(error_); }
+  std::string out() const { return ReadFile(out_); }
+  std::string error() const { return ReadFile(error_); }
 
  private:
   static void Redirect(const std::string& path, int descriptor) {
@@ -84,7 +84,7 @@ class Program {
 
 void WaitForText(const std::string& path, const std::string& text) {
   for (int i = 0; i < 6000; ++i) {
-    if (std::filesystem::exists(path) && ReadText(path).find(text) != std::string::npos) return;
+    if (std::filesystem::exists(path) && ReadFile(path).find(text) != std::string::npos) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   FAIL() << "no " << text << " in " << path;
@@ -158,7 +158,7 @@ TEST(FullDisk, KeepsTheOldCheckpoint) {
   Program first(run, {"--save", run / "out"});
   ASSERT_EQ(first.Wait(), 0) << first.error();
   const std::string checkpoint = run / "out/checkpoint_step_000004";
-  const std::string weights = ReadText(checkpoint + "/model.safetensors");
+  const std::string weights = ReadFile(checkpoint + "/model.safetensors");
 
   Program second(run, {"--save", run / "out", "--load", run / "out", "--num_iteration", "6"}, [] {
     // Room for the output, and for a part of the weights.
@@ -170,8 +170,8 @@ TEST(FullDisk, KeepsTheOldCheckpoint) {
   const std::string error = second.error();
   EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << error;
   EXPECT_THAT(error, HasSubstr("File too large"));
-  EXPECT_EQ(ReadText(run / "out/latest"), "checkpoint_step_000004\n");
-  EXPECT_EQ(ReadText(checkpoint + "/model.safetensors"), weights);
+  EXPECT_EQ(ReadFile(run / "out/latest"), "checkpoint_step_000004\n");
+  EXPECT_EQ(ReadFile(checkpoint + "/model.safetensors"), weights);
   for (const auto& entry : std::filesystem::directory_iterator(run / "out"))
     EXPECT_THAT(entry.path().string(), Not(HasSubstr("000006"))) << "nothing half-written stays";
 }

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "infini_train/core/file.h"
 #include "infini_train/models/model.h"
 #include "infini_train/trainer/options.h"
 #include "infini_train/trainer/trainer.h"
@@ -55,14 +55,6 @@ inline models::ModelConfig TinyConfigWithExperts() {
   t.num_local_experts = 4;
   t.router_aux_loss_coef = 0.1;
   return config;
-}
-
-inline std::string ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file) << path;
-  std::stringstream content;
-  content << file.rdbuf();
-  return content.str();
 }
 
 /// A folder with tiny models ("start", "experts") and token files ("train.bin", "val.bin") to train
@@ -144,7 +136,7 @@ inline std::string Checkpoint(const std::string& root, int step) {
 
 inline void ExpectSameCheckpoint(const std::string& a, const std::string& b) {
   for (const char* file : {kWeights, kOptimizer, kState}) {
-    EXPECT_TRUE(ReadText(a + file) == ReadText(b + file)) << file << " of " << a << " and " << b;
+    EXPECT_TRUE(ReadFile(a + file) == ReadFile(b + file)) << file << " of " << a << " and " << b;
   }
 }
 
@@ -169,7 +161,7 @@ inline void ExpectCloseWeights(const std::string& a, const std::string& b, doubl
 /// The lines of a metrics file without what depends on the clock and on earlier tests.
 inline std::vector<nlohmann::json> ReadMetrics(const std::string& path) {
   std::vector<nlohmann::json> lines;
-  std::istringstream text(ReadText(path));
+  std::istringstream text(ReadFile(path));
   for (std::string line; std::getline(text, line);) {
     nlohmann::json json = nlohmann::json::parse(line);
     for (const char* key :

@@ -237,7 +237,7 @@ TEST(Resume, RefusesAnotherOptimizerDataModelOrEnd) {
   TrainOptions options = run.Options();
   options.save = run / "out";
   RunTrain(options);
-  const std::string before = ReadText(Checkpoint(options.save, 4) + kWeights);
+  const std::string before = ReadFile(Checkpoint(options.save, 4) + kWeights);
   options.load = options.save;
   EXPECT_ERROR(RunTrain(options),
                "num_iteration: expected more than the 4 steps already made, got 4");
@@ -259,7 +259,7 @@ TEST(Resume, RefusesAnotherOptimizerDataModelOrEnd) {
               ::testing::ThrowsMessage<Error>(AllOf(HasSubstr("holds another model than --model"),
                                                     HasSubstr("hidden_size: 24 and 16"),
                                                     HasSubstr("num_hidden_layers: 1 and 2"))));
-  EXPECT_EQ(before, ReadText(Checkpoint(options.save, 4) + kWeights));
+  EXPECT_EQ(before, ReadFile(Checkpoint(options.save, 4) + kWeights));
 }
 
 TEST(Train, TheSameSeedTwiceIsIdenticalAndAnotherIsNot) {
@@ -273,8 +273,8 @@ TEST(Train, TheSameSeedTwiceIsIdenticalAndAnotherIsNot) {
   options.save = run / "other_seed";
   options.seed = 1;
   RunTrain(options);
-  EXPECT_NE(ReadText(Checkpoint(run / "straight", 5) + kWeights),
-            ReadText(Checkpoint(run / "other_seed", 5) + kWeights));
+  EXPECT_NE(ReadFile(Checkpoint(run / "straight", 5) + kWeights),
+            ReadFile(Checkpoint(run / "other_seed", 5) + kWeights));
 }
 
 TEST(Train, EightMicroBatchesOfOneEqualOneOfEight) {
@@ -326,7 +326,7 @@ TEST(Train, ANotFiniteLossSaysStepAndPlaceAndSavesNothing) {
   TrainOptions options = run.Options();
   options.save = run / "out";
   RunTrain(options);
-  const std::string before = ReadText(Checkpoint(options.save, 4) + kWeights);
+  const std::string before = ReadFile(Checkpoint(options.save, 4) + kWeights);
   options.load = options.save;
   options.num_iteration = 9;
   options.learning_rate = 1e30;
@@ -334,8 +334,8 @@ TEST(Train, ANotFiniteLossSaysStepAndPlaceAndSavesNothing) {
               ::testing::ThrowsMessage<Error>(
                   AllOf(HasSubstr("step 6: expected finite numbers, but the loss is"),
                         HasSubstr("the first that is not finite is in the output of h.0"))));
-  EXPECT_EQ(ReadText(Checkpoint(options.save, 4) + kWeights), before);
-  EXPECT_EQ(ReadText(options.save + "/latest"), "checkpoint_step_000004\n");
+  EXPECT_EQ(ReadFile(Checkpoint(options.save, 4) + kWeights), before);
+  EXPECT_EQ(ReadFile(options.save + "/latest"), "checkpoint_step_000004\n");
   EXPECT_FALSE(std::filesystem::exists(Checkpoint(options.save, 5)));
 }
 
@@ -375,8 +375,8 @@ TEST(Train, ActivationRecomputationChangesNothing) {
     options.recompute_method = method;
     options.recompute_num_layers = layers;
     RunTrain(options);
-    EXPECT_EQ(ReadText(Checkpoint(run / "straight", 4) + kWeights),
-              ReadText(Checkpoint(run / "recomputed", 4) + kWeights))
+    EXPECT_EQ(ReadFile(Checkpoint(run / "straight", 4) + kWeights),
+              ReadFile(Checkpoint(run / "recomputed", 4) + kWeights))
         << method;
   }
 }

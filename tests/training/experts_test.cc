@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "infini_train/core/device/graph.h"
+#include "infini_train/core/file.h"
 #include "tests/common/device_test.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -85,8 +86,8 @@ TEST_P(ExpertTrainingTest, RecomputedActivationsChangeNothing) {
     options.recompute_method = recompute ? "uniform" : "none";
     RunTrain(options);
   }
-  EXPECT_EQ(ReadText(Checkpoint(run_ / "kept", kSteps) + kWeights),
-            ReadText(Checkpoint(run_ / "recomputed", kSteps) + kWeights));
+  EXPECT_EQ(ReadFile(Checkpoint(run_ / "kept", kSteps) + kWeights),
+            ReadFile(Checkpoint(run_ / "recomputed", kSteps) + kWeights));
   EXPECT_EQ(ReadMetrics(run_ / "kept.jsonl"), ReadMetrics(run_ / "recomputed.jsonl"));
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "infini_train/core/device/graph.h"
+#include "infini_train/core/file.h"
 #include "tests/common/device_test.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -127,8 +128,8 @@ TEST_P(TrainingTest, RecomputedActivationsChangeNothing) {
     options.recompute_method = recompute ? "uniform" : "none";
     RunTrain(options);
   }
-  EXPECT_EQ(ReadText(Checkpoint(run_ / "kept", 4) + kWeights),
-            ReadText(Checkpoint(run_ / "recomputed", 4) + kWeights));
+  EXPECT_EQ(ReadFile(Checkpoint(run_ / "kept", 4) + kWeights),
+            ReadFile(Checkpoint(run_ / "recomputed", 4) + kWeights));
 }
 
 TEST_P(TrainingTest, AResumedRunEqualsOneWithoutABreak) {
@@ -167,7 +168,7 @@ TEST_P(TrainingTest, AResumedRunInFp8EqualsOneWithoutABreak) {
     const std::string a = Checkpoint(run_ / "straight", kSteps);
     const std::string b = Checkpoint(run_ / "resumed", kSteps);
     ExpectSameCheckpoint(a, b);
-    EXPECT_EQ(ReadText(a + kFp8Scales), ReadText(b + kFp8Scales));
+    EXPECT_EQ(ReadFile(a + kFp8Scales), ReadFile(b + kFp8Scales));
     EXPECT_EQ(ReadMetrics(run_ / "straight.jsonl"), ReadMetrics(run_ / "resumed.jsonl"));
     std::filesystem::remove_all(run_ / "resumed");
     std::filesystem::remove(run_ / "resumed.jsonl");
@@ -243,7 +244,7 @@ TEST_P(TrainingTest, CheckpointsOpenOnTheOtherDevice) {
 TEST_P(TrainingTest, TheMemoryOfAStepIsTheSameInEveryStep) {
   const auto peaks = [&] {
     std::vector<double> values;
-    std::istringstream text(ReadText(run_ / "memory.jsonl"));
+    std::istringstream text(ReadFile(run_ / "memory.jsonl"));
     for (std::string line; std::getline(text, line);)
       values.push_back(nlohmann::json::parse(line).at("peak_used_bytes").get<double>());
     return values;
