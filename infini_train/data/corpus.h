@@ -37,7 +37,7 @@ struct TokenizeOptions {
   std::optional<int32_t> document_delimiter;
   /// How a token is stored; by default the smallest type that holds the vocabulary.
   std::optional<TokenType> token_type;
-  int num_threads = 0;     ///< that encode; 0 for one for each processor
+  int num_threads = 0;     ///< that encode; 0 for as many as kernels have
   bool overwrite = false;  ///< replace the token files that the folder holds
   /// Called on the calling thread from time to time.
   std::function<void(const TokenizeProgress&)> progress;

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "infini_train/core/threads.h"
+
 namespace infini_train {
 
 /// Runs tasks on several threads and hands the results out in order. Threads stay at most a few
@@ -21,13 +23,13 @@ template <typename Task, typename Result>
 class OrderedWorkers {
  public:
   /// `next_task` gives the tasks one by one, nothing at the end, and is called by one thread at a
-  /// time; `run` is called by several at once. 0 threads: one for each core. There are no more than
-  /// 1024, and no more than the system gives; throws where it gives none.
+  /// time; `run` is called by several at once. 0 threads: as many as kernels have
+  /// (core/threads.h). There are no more than 1024, and no more than the system gives; throws where
+  /// it gives none.
   OrderedWorkers(std::function<std::optional<Task>()> next_task,
                  std::function<Result(const Task&)> run, int num_threads)
       : next_task_(std::move(next_task)), run_(std::move(run)) {
-    if (num_threads == 0)
-      num_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    if (num_threads == 0) num_threads = GetNumThreads();
     num_threads = std::min(num_threads, 1024);
     most_ahead_ = 4 * static_cast<size_t>(num_threads);
     threads_.reserve(static_cast<size_t>(num_threads));

@@ -20,7 +20,7 @@ struct SampleOptions {
   int64_t sequence_length = 64;  ///< of a sample at most; its last target comes on top
   LongRecords long_records = LongRecords::kTruncate;
   int64_t vocab_size = 0;  ///< ids from here on are an error; 0 accepts every id
-  int num_threads = 0;     ///< 0: one for each core
+  int num_threads = 0;     ///< 0: as many as kernels have
 };
 
 /// A text to fine-tune on.
