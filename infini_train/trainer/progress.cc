@@ -16,8 +16,7 @@ std::string FormatStep(const StepReport& r) {
   constexpr std::size_t kMegabyte = 1 << 20;
   return fmt::format(
       "step {:4}/{} | train loss {:.6f} | norm {:.4f} | lr {:.2e}{} | ({:.2f} ms | {:.0f} tok/s{} "
-      "| "
-      "peak used: {:5} MB | peak reserved: {:5} MB, DP={}, TP=1, SP=1, PP=1)",
+      "| peak used: {:5} MB | peak reserved: {:5} MB, DP={}, TP=1, SP=1, PP=1)",
       r.step, r.total, r.loss, r.grad_norm, r.learning_rate, experts, r.milliseconds,
       r.tokens_per_second(), utilisation, r.peak_used / kMegabyte, r.peak_reserved / kMegabyte,
       r.data_parallel);

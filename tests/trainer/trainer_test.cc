@@ -11,6 +11,8 @@
 
 #include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/error.h"
+#include "infini_train/core/file.h"
+#include "infini_train/data/tokenizer.h"
 #include "tests/core/child_process.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -391,6 +393,33 @@ TEST(Train, OneBatchIsRepeatedWhenAskedFor) {
   const auto metrics = ReadMetrics(options.metrics_file);
   for (const auto& line : metrics)
     EXPECT_EQ(line["loss"], metrics[0]["loss"]);
+}
+
+TEST(Train, TakesTheTokenizerBesideTheModelAndNoOther) {
+  const TinyRun run;
+  TrainOptions options = run.Options();
+  options.num_iteration = 1;
+  const auto saves_a_tokenizer = [&](const char* folder) {
+    options.save = run / folder;
+    RunTrain(options);
+    return PathExists(Checkpoint(options.save, 1) + "/tokenizer.json");
+  };
+  models::ModelConfig config = TinyConfig();
+  config.transformer.intermediate_size = 4 * config.transformer.hidden_size;
+  CreateFolder(run / "llmc");
+  models::SaveLlmcCheckpoint(models::CreateModel(config, 7), run / "llmc/model.bin");
+  LoadTokenizer("bytes")->Save(run / "llmc");
+  options.model.clear();
+  options.llmc_filepath = run / "llmc/model.bin";
+  EXPECT_TRUE(saves_a_tokenizer("beside"));
+
+  // Where the program runs may be one as well.
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(run / "llmc");
+  options.llmc_filepath.clear();
+  options.default_model = run / "start";
+  EXPECT_FALSE(saves_a_tokenizer("elsewhere"));
+  std::filesystem::current_path(before);
 }
 
 TEST(Train, SamplesNeedATokenizerThatFits) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "infini_train/checkpoint/training_checkpoint.h"
+#include "infini_train/core/file.h"
 #include "infini_train/trainer/model_source.h"
 #include "infini_train/trainer/setup.h"
 #include "infini_train/trainer/train_checks.h"
@@ -56,7 +57,11 @@ RunInputs::RunInputs(const TrainOptions& given)
     for (const std::string& folder : FoldersOf(inputs))
       tokenizer_folders.emplace_back(folder);
   }
-  tokenizer_folders.emplace_back(options.model);
+  for (const std::string& model : {options.model, options.llmc_filepath}) {
+    if (!PathExists(model)) continue;  // none, or a preset
+    for (const std::string& folder : FoldersOf({model}))
+      tokenizer_folders.emplace_back(folder);
+  }
   tokenizer = LoadOrFindTokenizer(options.tokenizer, tokenizer_folders);
 
   config = ChooseModelConfig(options, weights_from, tokenizer ? tokenizer->vocab_size() : 0);
