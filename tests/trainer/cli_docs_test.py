@@ -1,5 +1,5 @@
-"""Checks that docs/cli.md and docs/cli.zh-CN.md list exactly the flags that the program has, and docs/models.md its
-presets.
+"""Checks that docs/cli.md and docs/cli.zh-CN.md list exactly the flags that the program has, with their defaults, and
+docs/models.md its presets.
 
 Usage: cli_docs_test.py PROGRAM DOCS_FOLDER
 """
@@ -13,17 +13,23 @@ COMMANDS = ("tokenize", "train", "generate", "evaluate", "export", "info", "conf
 
 
 def flags_of_program(program, command):
+    """Maps the flags of a command to their defaults; None where the help says none."""
     text = subprocess.run([program, command, "--help"], check=True, capture_output=True, text=True).stdout
     # A provider's page lists its own.
     text = text.split("\nProvider:\n")[0]
-    # A flag's line begins with its names: "  --tokenizer,--tokenizer_bin TEXT".
-    lines = re.findall(r"^  (?:-h,)?(--\S+)", text, flags=re.MULTILINE)
-    return {name for line in lines for name in re.findall(r"--(\w+)", line)} - {"help"}
+    # A flag begins with its names: "  --tokenizer,--tokenizer_bin TEXT=bytes   help". The default of a boolean ends it.
+    found = re.findall(r"^  (?:-h,)?(--\S+)((?:.|\n(?!  -|\n))*)", text, flags=re.MULTILINE)
+    flags = {}
+    for names, rest in found:
+        default = re.match(r" [A-Z]+=(\S+)", rest) or re.search(r"\[(true|false)\]\s*$", rest)
+        flags |= dict.fromkeys(re.findall(r"--(\w+)", names), default and default[1])
+    flags.pop("help", None)
+    return flags
 
 
 def flags_of_document(path):
-    """Maps each command to the flags in the first columns of the tables below its heading."""
-    flags = {command: set() for command in COMMANDS}
+    """Maps each command to the flags in the tables below its heading, with their second columns."""
+    flags = {command: {} for command in COMMANDS}
     command = None
     for line in path.read_text(encoding="utf-8").splitlines():
         if heading := re.match(r"## .*?`infini-train (\w+)`", line):
@@ -31,8 +37,19 @@ def flags_of_document(path):
         elif line.startswith("## "):
             command = None
         elif line.startswith("| `--") and command:
-            flags[command].update(re.findall(r"`--(\w+)`", line.split("|")[1]))
+            _, names, default, *_ = line.split("|")
+            flags[command] |= dict.fromkeys(re.findall(r"`--(\w+)`", names), default.strip())
     return flags
+
+
+def is_default(cell, default):
+    """Whether a table says what the program does: words may stand for a default, but no other value."""
+    if default is None or not (shown := re.match(r"`([^`]+)`|$", cell)):
+        return True
+    try:
+        return float(shown[1] or "nan") == float(default)
+    except ValueError:
+        return shown[1] == default
 
 
 def presets_of_program(program):
@@ -59,10 +76,13 @@ def main():
             real = flags_of_program(program, command)
             if command != "info" and len(real) < 4:
                 faults.append(f"{command} --help: found only {sorted(real)}")
-            for flag in sorted(real - documented[command]):
+            for flag in sorted(real.keys() - documented[command].keys()):
                 faults.append(f"docs/{name}: --{flag} of {command} is missing")
-            for flag in sorted(documented[command] - real):
+            for flag in sorted(documented[command].keys() - real.keys()):
                 faults.append(f"docs/{name}: {command} has no --{flag}")
+            for flag in sorted(documented[command].keys() & real.keys()):
+                if not is_default(documented[command][flag], real[flag]):
+                    faults.append(f"docs/{name}: --{flag} of {command}: expected the default {real[flag]}")
     presets, documented = presets_of_program(program), presets_of_document(docs / "models.md")
     for name in sorted(presets ^ documented):
         faults.append(f"docs/models.md: {'does not name' if name in presets else 'there is no'} preset {name}")
