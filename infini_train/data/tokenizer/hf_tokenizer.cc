@@ -64,14 +64,15 @@ TextPlace PlaceOf(std::string_view section, std::string_view text, TextPlace pla
 class HfTokenizer::ScratchLease {
  public:
   explicit ScratchLease(const HfTokenizer& owner) : owner_(owner) {
-    {
-      const std::lock_guard lock(owner_.mutex_);
-      if (!owner_.idle_.empty()) {
-        scratch_ = std::move(owner_.idle_.back());
-        owner_.idle_.pop_back();
-      }
+    const std::lock_guard lock(owner_.mutex_);
+    if (!owner_.idle_.empty()) {
+      scratch_ = std::move(owner_.idle_.back());
+      owner_.idle_.pop_back();
+      return;
     }
-    if (scratch_ == nullptr) scratch_ = std::make_unique<BpeModel::Scratch>();
+    scratch_ = std::make_unique<BpeModel::Scratch>();
+    // Room for all of them: coming back must not fail.
+    owner_.idle_.reserve(++owner_.num_scratches_);
   }
   ~ScratchLease() {
     const std::lock_guard lock(owner_.mutex_);

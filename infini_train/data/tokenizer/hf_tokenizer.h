@@ -58,8 +58,9 @@ class HfTokenizer : public Tokenizer {
   std::vector<size_t> bytes_begin_;                  // by id, and the end of all
   bool cuts_at_lines_ = false;
 
-  mutable std::mutex mutex_;  // guards the scratch that no thread uses
+  mutable std::mutex mutex_;  // guards what follows
   mutable std::vector<std::unique_ptr<BpeModel::Scratch>> idle_;
+  mutable size_t num_scratches_ = 0;
 };
 
 /// Throws Error if the file is missing, damaged, or of a kind that is not supported.
