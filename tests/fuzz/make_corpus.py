@@ -213,6 +213,7 @@ def safetensors():
     yield "overlap", safetensors_file([("a", "F32", [4], [0, 16]), ("c", "F32", [4], [8, 24])], data + data[:8])
     yield "hole", safetensors_file([("a", "F32", [1], [0, 4]), ("c", "F32", [1], [12, 16])], data)
     yield "wrapping_shape", safetensors_file([("t", "F32", [2**32, 2**32, 4], [0, 16])], data)
+    yield "wrapping_strides", safetensors_file([("t", "F32", [0, 2**62, 4], [0, 0])], b"")
     yield "huge_offsets", safetensors_file([("t", "F32", [4], [2**64 - 8, 8])], data)
     yield "header_beyond_file", struct.pack("<Q", 10**6) + b"{}"
     yield "deep", struct.pack("<Q", 10000) + b'{"t":' + b"[" * 9995
