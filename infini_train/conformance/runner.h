@@ -45,7 +45,8 @@ struct OpResult {
   std::uint64_t fallbacks = 0;
   std::vector<Accuracy> accuracy;
   std::vector<Speed> speed;
-  /// Dtypes that the device refused, with its reason.
+  /// Of float64 and float16, which are a device's choice, those that it refused from the first
+  /// trial on, with its reason.
   std::vector<std::string> skipped;
   /// The first few failures in words.
   std::vector<std::string> failures;

@@ -42,11 +42,18 @@ void NarrowExp(const KernelContext& context, Tensor& out, const Tensor& x) {
     throw Error("Exp: no float64 and no float16 here");
   CallOnCpu<op::Exp>(context, out, x);
 }
+/// Takes every dtype, but float16 only where it is contiguous.
+void UnevenAbs(const KernelContext& context, Tensor& out, const Tensor& x) {
+  if (x.dtype() == DataType::kFloat16 && !x.IsContiguous())
+    throw Error("Abs: no strided float16 here");
+  CallOnCpu<op::Abs>(context, out, x);
+}
 
 REGISTER_KERNEL(kPrivateUse1, Neg, &RightNeg);
 REGISTER_KERNEL(kPrivateUse1, Square, &WrongSquare);
 REGISTER_KERNEL(kPrivateUse1, Sqrt, &CarelessSqrt);
 REGISTER_KERNEL(kPrivateUse1, Exp, &NarrowExp);
+REGISTER_KERNEL(kPrivateUse1, Abs, &UnevenAbs);
 
 TEST(ConformanceSuites, CoverEveryDeclaredOp) {
   std::set<OpId> covered;
@@ -67,11 +74,11 @@ TEST(Conformance, TellsRightFromWrongNativeFromFallback) {
     testing::RegisterMockProvider();
     SetFallbackMode(FallbackMode::kSilent);
     const conformance::Report report = conformance::Run(
-        {kMock, {"Neg", "Square", "Sqrt", "Exp", "Log"}, /*benchmark=*/false, nullptr});
-    ASSERT_EQ(report.ops.size(), 5u);
+        {kMock, {"Neg", "Square", "Sqrt", "Exp", "Abs", "Log"}, /*benchmark=*/false, nullptr});
+    ASSERT_EQ(report.ops.size(), 6u);
     EXPECT_EQ(report.device, kMock.ToString());
-    EXPECT_EQ(report.NumNative(), 4);
-    EXPECT_EQ(report.NumFailedOps(), 2);
+    EXPECT_EQ(report.NumNative(), 5);
+    EXPECT_EQ(report.NumFailedOps(), 3);
     const auto result = [&](OpId id) {
       for (const conformance::OpResult& op : report.ops)
         if (op.op == id) return op;
@@ -99,14 +106,19 @@ TEST(Conformance, TellsRightFromWrongNativeFromFallback) {
     EXPECT_THAT(exp.failures, ::testing::IsEmpty());
     EXPECT_EQ(exp.skipped.size(), 2u);
 
+    const conformance::OpResult abs = result(OpId::kAbs);
+    EXPECT_THAT(abs.skipped, ::testing::IsEmpty());
+    ASSERT_FALSE(abs.failures.empty());
+    EXPECT_THAT(abs.failures[0], HasSubstr("no strided float16 here"));
+
     const conformance::OpResult log = result(OpId::kLog);
     EXPECT_FALSE(log.is_native);
     EXPECT_GT(log.fallbacks, 0u);
     EXPECT_THAT(log.failures, ::testing::IsEmpty());
 
     const auto json = nlohmann::json::parse(conformance::ToJson(report));
-    EXPECT_EQ(json["num_failed"], 2);
-    EXPECT_EQ(json["ops"].size(), 5u);
+    EXPECT_EQ(json["num_failed"], 3);
+    EXPECT_EQ(json["ops"].size(), 6u);
     EXPECT_EQ(json["ops"][0]["name"], "Neg");
     EXPECT_EQ(json["ops"][0]["support"], "native");
     const std::string markdown = conformance::ToMarkdown(report);
@@ -114,7 +126,7 @@ TEST(Conformance, TellsRightFromWrongNativeFromFallback) {
     EXPECT_THAT(markdown,
                 HasSubstr("| Log | falls back (" + std::to_string(log.fallbacks) + " times) |"));
     const std::string html = conformance::ToHtml(report);
-    EXPECT_THAT(html, HasSubstr("4 / 5"));
+    EXPECT_THAT(html, HasSubstr("5 / 6"));
     EXPECT_THAT(html, Not(HasSubstr("nan")));
   });
 }
