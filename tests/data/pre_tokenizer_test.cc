@@ -8,16 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "infini_train/core/error.h"
 #include "infini_train/data/tokenizer/known_patterns.h"
-#include "infini_train/data/tokenizer/regex.h"
 #include "infini_train/data/unicode/unicode.h"
 
 namespace infini_train {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using Json = nlohmann::json;
 using Pieces = std::vector<std::string>;
 
@@ -173,37 +170,6 @@ TEST(PreTokenizer, RunsASequence) {
                        Split({{"String", " "}}, "Removed"),
                        {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", false}}}}};
   EXPECT_THAT(SplitWith(json, "ab 12 c"), ElementsAre(" ab", " 1", " 2", " c"));
-}
-
-TEST(Regex, ReadsClassesAsOnigurumaDoes) {
-  const auto matches = [](const char* pattern, const std::string& text) {
-    size_t begin = 0, end = 0;
-    return Regex(pattern, "").Find(text, 0, begin, end) && begin == 0 && end == text.size();
-  };
-  EXPECT_TRUE(matches("\\s", "\u3000"));
-  EXPECT_TRUE(matches("[^\\S]", "\u0085"));
-  EXPECT_FALSE(matches("\\s", "\u180e"));
-  EXPECT_TRUE(matches("\\w", "\u0301"));
-  EXPECT_TRUE(matches("[\\w-]+", "a-\u0301"));
-  EXPECT_FALSE(matches("\\w", "\u00b2"));
-  EXPECT_TRUE(matches("a$\\nb", "a\nb"));
-  EXPECT_FALSE(matches("a.b", "a\nb"));
-}
-
-TEST(Regex, RefusesWhatWouldMeanSomethingElse) {
-  for (const char* pattern :
-       {"\\h", "\\bword", "[a&&b]", "[a[bc]]", "[\\W]", "(", "\\C", "a**b("}) {
-    EXPECT_THROW(Regex(pattern, "here"), Error) << pattern;
-  }
-}
-
-TEST(Regex, BoundsBacktracking) {
-  const Regex catastrophic("(?:a|aa)+[bc]", "tokenizer.json: pattern");
-  const std::string text(5000, 'a');
-  size_t begin = 0, end = 0;
-  EXPECT_THAT([&] { catastrophic.Find(text, 0, begin, end); },
-              ::testing::ThrowsMessage<Error>(
-                  HasSubstr("tokenizer.json: pattern: the regular expression")));
 }
 
 }  // namespace

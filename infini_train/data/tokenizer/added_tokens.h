@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "infini_train/core/json/json_node.h"
-#include "infini_train/data/tokenizer/regex.h"
+#include "infini_train/core/regex/regex.h"
 
 namespace infini_train {
 

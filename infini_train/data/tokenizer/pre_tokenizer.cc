@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "infini_train/core/regex/regex.h"
 #include "infini_train/data/tokenizer/known_patterns.h"
 #include "infini_train/data/tokenizer/metaspace.h"
-#include "infini_train/data/tokenizer/regex.h"
 #include "infini_train/data/unicode/unicode.h"
 
 namespace infini_train {

@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "infini_train/core/error.h"
-#include "infini_train/data/tokenizer/regex.h"
+#include "infini_train/core/regex/regex.h"
 #include "infini_train/models/families/model_family.h"
 
 namespace infini_train::models {

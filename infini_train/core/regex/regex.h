@@ -9,14 +9,16 @@
 
 namespace infini_train {
 
-/// A regular expression of a tokenizer.json. Those are written for Oniguruma; what means the same
-/// to PCRE2 is compiled with it (UTF, Unicode properties, JIT), `\s` and `\w` are spelled out as
-/// Oniguruma defines them, and what PCRE2 would read otherwise is refused.
+/// A regular expression as Oniguruma reads it, which those of a tokenizer.json are written for;
+/// those of PEFT's files, written for Python, mean the same for names of layers. What means the
+/// same to PCRE2 is compiled with it (UTF, Unicode properties, JIT), `\s` and `\w` are spelled out
+/// as Oniguruma defines them, and what PCRE2 would read otherwise is refused.
 class Regex {
  public:
-  /// `node` holds the pattern; errors name its place.
+  /// `node` holds the pattern. Throws Error naming its place unless that is a string, and a pattern
+  /// that can be compiled.
   explicit Regex(const JsonNode& node);
-  /// `place` names the pattern in errors.
+  /// Throws Error that begins with `place` unless the pattern can be compiled.
   Regex(const std::string& pattern, const std::string& place);
   ~Regex();
   Regex(Regex&&) noexcept;

@@ -1,4 +1,4 @@
-#include "infini_train/data/tokenizer/regex.h"
+#include "infini_train/core/regex/regex.h"
 
 #include <fmt/format.h>
 #include <pcre2.h>
