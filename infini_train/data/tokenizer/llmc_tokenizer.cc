@@ -108,10 +108,12 @@ Json RecoverMerges(const LlmcVocabulary& vocabulary, const std::string& path) {
 /// The tokenizer.json that says the same.
 std::string ToTokenizerJson(const LlmcVocabulary& vocabulary, const std::string& path) {
   Json vocab = Json::object();
+  // Appended to: the ordered object's own insertion looks at all that is there.
+  auto& vocab_entries = vocab.get_ref<Json::object_t&>();
   Json added = Json::array();
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     if (static_cast<int32_t>(id) < vocabulary.first_special) {
-      vocab[InAlphabet(vocabulary.tokens[id])] = id;
+      vocab_entries.emplace_back(InAlphabet(vocabulary.tokens[id]), id);
     } else {
       added.push_back({{"id", id},
                        {"content", std::string(vocabulary.tokens[id])},
