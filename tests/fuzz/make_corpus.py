@@ -161,6 +161,53 @@ def tokenizer_json():
     yield "empty_file", b""
 
 
+def llmc_tokenizer():
+    bytes_and_merges = [*(bytes([b]) for b in range(256)), b"ab", b"abc", b"it", b"look"]
+    special = [b"<|%d|>" % i for i in range(4)]
+
+    def file(magic, version, size, end_of_text, tokens):
+        header = struct.pack("<256i", magic, version, size, end_of_text, *[0] * 252)
+        return header + b"".join(bytes([len(token)]) + token for token in tokens)
+
+    tokens = bytes_and_merges + special
+    size, first = len(tokens), len(bytes_and_merges)
+    yield "gpt2", file(20240328, 2, first + 1, first, tokens[: first + 1])
+    yield "llama3", file(20240801, 2, size, first + 1, tokens)
+    yield "version_1", file(20240328, 1, size, 0, tokens)
+    yield "no_byte", file(20240328, 2, size, first, [*tokens[1:], b"x"])
+    yield "no_merges", file(20240801, 2, size, 0, tokens)
+    yield "twice", file(20240328, 2, size, first, [*tokens[:-1], b"ab"])
+    yield "not_utf8", file(20240328, 2, size, first, [*tokens[:-1], b"\xff"])
+    yield "empty_token", file(20240328, 2, size, first, [*tokens[:-1], b""])
+    yield "cut_off", file(20240328, 2, size + 1, first, tokens)
+    yield "too_long", file(20240328, 2, size - 1, first, tokens)
+    yield "largest_size", file(20240328, 2, 2**31 - 1, first, tokens)
+    yield "negative_size", file(20240328, 2, -1, -1, tokens)
+    yield "wrong_version", file(20240328, 3, size, first, tokens)
+    yield "half_a_header", file(20240328, 2, size, first, tokens)[:512]
+    yield "empty_file", b""
+
+
+def npy():
+    for path in sorted((TESTS / "core" / "data").glob("*.npy")):
+        yield path.stem, path.read_bytes()
+
+    def file(header, data=b"", version=b"\x01\x00"):
+        length = struct.pack("<H" if version[0] == 1 else "<I", len(header))
+        return b"\x93NUMPY" + version + length + header.encode() + data
+
+    def array(shape, descr="<f4", order="False"):
+        return f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}}}"
+
+    yield "any_bool", file(array("(3,)", "|b1"), b"\x00\x02\xff")
+    yield "wrapping_shape", file(array("(4294967296, 4294967296, 4)"), bytes(16))
+    yield "wrapping_strides", file(array("(0, 4611686018427387904, 4)", order="True"))
+    yield "many_dimensions", file(array("(" + "1, " * 64 + ")"), bytes(4))
+    yield "object", file(array("(1,)", "|O"), bytes(8))
+    yield "header_beyond_file", b"\x93NUMPY\x02\x00\xff\xff\xff\xff{"
+    yield "empty_file", b""
+
+
 def tokenizer_text():
     samples = json.loads((GOLDEN / "samples.json").read_text())
     for i, text in enumerate(samples["texts"]):
@@ -324,6 +371,8 @@ def peft_config():
 TARGETS = {
     "json_lines": json_lines,
     "token_shard": token_shard,
+    "llmc_tokenizer": llmc_tokenizer,
+    "npy": npy,
     "tokenizer_json": tokenizer_json,
     "tokenizer_text": tokenizer_text,
     "safetensors": safetensors,
