@@ -201,6 +201,15 @@ Tensor SafetensorsFile::Load(const std::string& name) const {
   const Entry& entry = At(name);
   const std::byte* data = file_->bytes().data() + entry.begin;
   const std::size_t bytes = entry.end - entry.begin;
+  if (entry.dtype == DataType::kBool) {
+    // Undefined in a bool, and a view cannot be made right.
+    const std::byte* const wrong =
+        std::find_if(data, data + bytes, [](std::byte value) { return value > std::byte{1}; });
+    if (wrong != data + bytes) {
+      throw Error(fmt::format("{}: tensor {}: expected 0 or 1 for a bool, found {}", path(), name,
+                              std::to_integer<int>(*wrong)));
+    }
+  }
   if (reinterpret_cast<std::uintptr_t>(data) % SizeOf(entry.dtype) != 0 || bytes == 0) {
     Tensor copy = Tensor::Empty(entry.shape, entry.dtype);
     copy.CopyFromHost(data, bytes);

@@ -41,7 +41,8 @@ class INFINI_TRAIN_API SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
   /// The tensor on the CPU: a read-only view of the mapping (which stays alive with it) where the
-  /// data is aligned for its type, else a copy. Throws Error when there is none of that name.
+  /// data is aligned for its type, else a copy. Throws Error when there is none of that name, and
+  /// for a bool other than 0 and 1.
   Tensor Load(const std::string& name) const;
   /// Asks the system to have the tensor's data in memory soon, and returns at once. Gives its
   /// bytes.

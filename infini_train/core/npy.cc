@@ -277,6 +277,11 @@ Tensor ParseNpy(std::span<const std::byte> content, std::string_view name) {
     SwapBytes(static_cast<std::byte*>(tensor.raw_data()), static_cast<std::size_t>(count),
               element_size);
   }
+  if (header.dtype == DataType::kBool) {
+    // NumPy takes any byte but 0 for True; in a bool it would be undefined.
+    auto* const values = static_cast<std::uint8_t*>(tensor.raw_data());
+    std::transform(values, values + count, values, [](std::uint8_t value) { return value != 0; });
+  }
   if (!header.fortran_order) return tensor;
   Dims strides = tensor.strides();
   std::reverse(strides.begin(), strides.end());

@@ -103,6 +103,15 @@ TEST(SafetensorsRead, UnknownNamesAreSaid) {
   EXPECT_THAT(MessageOf([&] { file.Load("absent"); }), HasSubstr("absent"));
 }
 
+TEST(SafetensorsRead, BoolsAreZeroOrOne) {
+  const TemporaryFolder folder;
+  const std::string header = R"({"t":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})";
+  const SafetensorsFile right = Open(folder, SafetensorsBytes(header, std::string("\0\1", 2)));
+  EXPECT_TRUE(right.Load("t").data<bool>()[1]);
+  const SafetensorsFile wrong = Open(folder, SafetensorsBytes(header, "\1\2"));
+  EXPECT_ERROR(wrong.Load("t"), "tensor t: expected 0 or 1 for a bool, found 2");
+}
+
 struct BadFile {
   std::string name;
   std::string bytes;

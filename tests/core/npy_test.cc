@@ -127,6 +127,14 @@ TEST_F(Npy, TakesAnyOrderAndLayoutOfTheHeader) {
             2);
 }
 
+TEST_F(Npy, TakesAnyByteButZeroForTrue) {
+  const Tensor flags = Parse(
+      File("{'descr': '|b1', 'fortran_order': False, 'shape': (3,)}", std::string("\0\2\xff", 3)));
+  std::vector<std::uint8_t> bytes(3);
+  flags.CopyToHost(bytes.data());
+  EXPECT_THAT(bytes, ElementsAre(0, 1, 1));
+}
+
 TEST_F(Npy, RefusesHostileFiles) {
   const std::string good = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }";
   EXPECT_ERROR(Parse(""), "x.npy: expected a .npy file, found 0 bytes");
