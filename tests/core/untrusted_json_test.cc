@@ -56,6 +56,14 @@ TEST(ParseJson, RefusesRepeatedKeysWhereAsked) {
   EXPECT_EQ(Refusal(R"({"a":1,"a":2})", RepeatedKeys::kRefuse), "file: name \"a\" occurs twice");
 }
 
+TEST(ParseJson, LooksForRepeatedKeysInLinearTime) {
+  std::string text = "{";
+  for (int i = 0; i < 100'000; ++i)
+    text += "\"" + std::to_string(i) + "\":{\"a\":[]},";
+  text.back() = '}';
+  EXPECT_EQ(ParseJson(text, "file", RepeatedKeys::kRefuse).size(), 100'000u);
+}
+
 TEST(DescribeJson, IsShortAndPrintable) {
   EXPECT_EQ(DescribeJson({{"a", "é"}}), R"({"a":"\u00e9"})");
   EXPECT_THAT(DescribeJson(std::string(1000, 'x')), EndsWith("..."));

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "infini_train/core/error.h"
@@ -45,20 +48,43 @@ bool IsTooDeep(std::string_view text) {
   return false;
 }
 
-Json ParseUniqueKeys(std::string_view text, const std::string& where) {
-  std::vector<std::set<std::string>> keys;
-  return Json::parse(text, [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) {
-      keys.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      keys.pop_back();
-    } else if (event == Json::parse_event_t::key &&
-               !keys.back().insert(parsed.get<std::string>()).second) {
-      throw Error(fmt::format("{}: name {} occurs twice", where, DescribeJson(parsed)));
-    }
+/// Throws Error at the first key that an object has twice. The library's own way to look at keys, a
+/// callback of its parser, searches all members of an object after each that is an object.
+class UniqueKeys final : public nlohmann::json_sax<Json> {
+ public:
+  explicit UniqueKeys(const std::string& where) : where_(where) {}
+
+  bool start_object(std::size_t) override {
+    objects_.emplace_back();
     return true;
-  });
-}
+  }
+  bool key(std::string& name) override {
+    if (objects_.back().insert(name).second) return true;
+    throw Error(fmt::format("{}: name {} occurs twice", where_, DescribeJson(name)));
+  }
+  bool end_object() override {
+    objects_.pop_back();
+    return true;
+  }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(std::int64_t) override { return true; }
+  bool number_unsigned(std::uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Json::binary_t&) override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  /// What is malformed is said by who reads the values.
+  bool parse_error(std::size_t, const std::string&, const Json::exception&) override {
+    return false;
+  }
+
+ private:
+  const std::string& where_;
+  std::vector<std::unordered_set<std::string>> objects_;  ///< those that are open
+};
 
 }  // namespace
 
@@ -68,8 +94,11 @@ nlohmann::json ParseJson(std::string_view text, const std::string& where,
     throw Error(fmt::format("{}: JSON is nested deeper than {} levels", where, kMaxDepth));
   }
   try {
-    return repeated_keys == RepeatedKeys::kRefuse ? ParseUniqueKeys(text, where)
-                                                  : Json::parse(text);
+    if (repeated_keys == RepeatedKeys::kRefuse) {
+      UniqueKeys keys(where);
+      Json::sax_parse(text, &keys);
+    }
+    return Json::parse(text);
   } catch (const Json::exception& error) {
     // The library's messages start with an identifier in brackets.
     std::string message = error.what();
