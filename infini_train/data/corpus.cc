@@ -194,9 +194,10 @@ void Check(const Tokenizer& tokenizer, const TokenizeOptions& options) {
   const auto delimiter =
       options.document_delimiter ? options.document_delimiter : tokenizer.document_delimiter();
   if (!delimiter) {
-    throw Error(fmt::format(
-        "{}: the tokenizer has no token that ends a text: name the one to put between documents",
-        tokenizer.name()));
+    throw Error(
+        fmt::format("{}: expected a token that ends a text (eos_token of a "
+                    "tokenizer_config.json beside it) to put between documents, found none",
+                    tokenizer.name()));
   }
   if (*delimiter < 0 || *delimiter >= tokenizer.vocab_size()) {
     throw Error(fmt::format("expected a document delimiter from 0 to {}, found {}",

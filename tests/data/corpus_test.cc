@@ -242,6 +242,15 @@ TEST_F(CorpusTest, DoesNotReadItsOwnOutput) {
   EXPECT_EQ(TextOf(Run().train_files), "|text");
 }
 
+TEST_F(CorpusTest, RefusesATokenizerWithoutAnEndOfText) {
+  Write("tokenizer.json", R"({"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}})");
+  tokenizer_ = LoadTokenizer(in_ / "tokenizer.json");
+  EXPECT_THAT(Refusal(), HasSubstr("tokenizer.json: expected a token that ends a text"));
+  Write("tokenizer_config.json", R"({"eos_token":"b"})");
+  tokenizer_ = LoadTokenizer(in_ / "tokenizer.json");
+  EXPECT_EQ(tokenizer_->document_delimiter(), 1);
+}
+
 TEST_F(CorpusTest, RefusesBeforeWriting) {
   EXPECT_THAT(Refusal(), HasSubstr("expected text, found 0 files without any (0 of them binary)"));
   Write("binary", std::string(10, '\0'));
