@@ -1,6 +1,7 @@
 #include "infini_train/trainer/cli.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -34,11 +35,14 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+/// The name that a word was most likely meant to be; none where half of the word would be wrong.
 template <typename Names>
-std::string Nearest(const Names& names, std::string_view word) {
-  return *std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
-    return EditDistance(a, word) < EditDistance(b, word);
-  });
+std::optional<std::string> Nearest(const Names& names, std::string_view word) {
+  const auto nearest = std::min_element(
+      names.begin(), names.end(),
+      [&](const auto& a, const auto& b) { return EditDistance(a, word) < EditDistance(b, word); });
+  if (nearest == names.end() || 2 * EditDistance(*nearest, word) > word.size()) return std::nullopt;
+  return *nearest;
 }
 
 std::optional<bool> ParseBoolean(std::string word) {
@@ -99,8 +103,9 @@ std::vector<std::string> NormalizeArguments(const std::vector<std::string>& argu
       value = *parsed ? "=true" : "=false";
     }
     if (!names.contains(name)) {
-      throw Error(
-          fmt::format("unknown flag --{}; the nearest is --{}", name, Nearest(names, name)));
+      const std::optional<std::string> nearest = Nearest(names, name);
+      throw Error(fmt::format("unknown flag --{}; {}", name,
+                              nearest ? "the nearest is --" + *nearest : "--help lists them"));
     }
     if (value.empty() && !booleans.contains(name) && name != "help") {
       if (i + 1 == arguments.size()) {
@@ -262,8 +267,10 @@ int InfiniTrainMain(int argc, char** argv) {
       }
       names.push_back(command.name);
     }
-    throw Error(fmt::format("unknown command '{}'; the nearest is {}", arguments[0],
-                            Nearest(names, arguments[0])));
+    const std::optional<std::string> nearest = Nearest(names, arguments[0]);
+    throw Error(fmt::format("unknown command '{}'; {}", arguments[0],
+                            nearest ? "the nearest is " + *nearest
+                                    : fmt::format("expected one of {}", fmt::join(names, ", "))));
   });
 }
 

@@ -147,12 +147,14 @@ TEST_F(TrainCommandTest, AModelsProgramIsTrainWithItsDefaults) {
   EXPECT_THAT(wrong.error, StartsWith("gpt2: unknown flag --no_such_flag"));
 }
 
-TEST_F(TrainCommandTest, UnknownFlagsNameTheNearest) {
+TEST_F(TrainCommandTest, UnknownFlagsNameTheNearestThatIsNear) {
   ExpectTrainRefused({"--learning_rat=1"},
                      {"unknown flag --learning_rat; the nearest is --learning_rate"});
   ExpectTrainRefused({"--num_iterations", "4"}, {"the nearest is --num_iteration"});
   ExpectTrainRefused({"--noshufle"}, {"unknown flag --noshufle"});
+  ExpectTrainRefused({"--lr", "1"}, {"unknown flag --lr; --help lists them"});
   ExpectRefused({"tran"}, {"unknown command 'tran'; the nearest is train"});
+  ExpectRefused({"merge"}, {"unknown command 'merge'; expected one of tokenize, train, "});
 }
 
 TEST_F(TrainCommandTest, ValuesThatDoNotFitSayExpectedAndFound) {
