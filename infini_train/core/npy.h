@@ -16,9 +16,8 @@ INFINI_TRAIN_API void SaveNpy(const std::string& path, const Tensor& tensor);
 
 /// Reads a .npy file (format versions 1.0 to 3.0) into a row-major host tensor. Takes both byte
 /// orders, both element orders, and the element types that DataType has; a byte other than 0 is
-/// true. Throws Error with the file
-/// and what was found there for anything else, including a file longer or shorter than its header
-/// says.
+/// true. Throws Error with the file and what was found there for anything else, including a file
+/// longer or shorter than its header says.
 INFINI_TRAIN_API Tensor LoadNpy(const std::string& path);
 
 /// Reads the content of a .npy file. `name` stands for the file in messages.

@@ -35,8 +35,8 @@ class INFINI_TRAIN_API RouterStatistics {
   /// E * sum over experts of (share of the tokens' choices) * (mean probability), over the tokens
   /// of all layers together, as Transformers computes it for Mixtral (load_balancing_loss_func,
   /// after Fedus et al. 2021, equations 4 to 6): k when all experts are used alike, 0 when no token
-  /// counts. A scalar whose
-  /// gradient goes to the probabilities; computed once. Throws Error when there are no layers.
+  /// counts. A scalar whose gradient goes to the probabilities; computed once. Throws Error when
+  /// there are no layers.
   Tensor LoadBalancingLoss();
 
   /// [L, E + 2] without a gradient: of each layer the load of each expert, the sum of entropies and

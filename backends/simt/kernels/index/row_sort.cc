@@ -3,9 +3,8 @@
 #include <algorithm>
 
 /// Merge sort: tiles in shared memory, from short runs sorted by counting, then runs of tiles in
-/// global memory. An entry finds its place
-/// in the union of two runs by searching the other run, so that all entries move at once and no run
-/// needs an order of its own.
+/// global memory. An entry finds its place in the union of two runs by searching the other run, so
+/// that all entries move at once and no run needs an order of its own.
 namespace infini_train::simt {
 namespace {
 
