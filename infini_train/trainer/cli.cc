@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <type_traits>
+#include <utility>
 
 #include "infini_train/core/error.h"
 #include "infini_train/trainer/commands.h"
@@ -35,13 +36,21 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-/// The name that a word was most likely meant to be; none where half of the word would be wrong.
+/// The name that a word was most likely meant to be: one that begins with it, or the one of the
+/// fewest edits. None where half of it would be wrong.
 template <typename Names>
 std::optional<std::string> Nearest(const Names& names, std::string_view word) {
-  const auto nearest = std::min_element(
-      names.begin(), names.end(),
-      [&](const auto& a, const auto& b) { return EditDistance(a, word) < EditDistance(b, word); });
-  if (nearest == names.end() || 2 * EditDistance(*nearest, word) > word.size()) return std::nullopt;
+  const auto distance = [word](const std::string& name) {
+    constexpr std::size_t kLeastBeginning = 3;
+    const bool begins = word.size() >= kLeastBeginning && name.starts_with(word);
+    return std::pair(!begins, EditDistance(name, word));
+  };
+  const auto nearest =
+      std::min_element(names.begin(), names.end(),
+                       [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  if (nearest == names.end()) return std::nullopt;
+  const auto [is_other, edits] = distance(*nearest);
+  if (is_other && 2 * edits >= std::max(nearest->size(), word.size())) return std::nullopt;
   return *nearest;
 }
 

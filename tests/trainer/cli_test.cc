@@ -151,9 +151,11 @@ TEST_F(TrainCommandTest, UnknownFlagsNameTheNearestThatIsNear) {
   ExpectTrainRefused({"--learning_rat=1"},
                      {"unknown flag --learning_rat; the nearest is --learning_rate"});
   ExpectTrainRefused({"--num_iterations", "4"}, {"the nearest is --num_iteration"});
-  ExpectTrainRefused({"--noshufle"}, {"unknown flag --noshufle"});
+  ExpectTrainRefused({"--metrics", "x"}, {"the nearest is --metrics_file"});
+  ExpectTrainRefused({"--noshufle"}, {"unknown flag --noshufle; the nearest is --shuffle"});
   ExpectTrainRefused({"--lr", "1"}, {"unknown flag --lr; --help lists them"});
   ExpectRefused({"tran"}, {"unknown command 'tran'; the nearest is train"});
+  ExpectRefused({"eval"}, {"the nearest is evaluate"});
   ExpectRefused({"merge"}, {"unknown command 'merge'; expected one of tokenize, train, "});
 }
 
