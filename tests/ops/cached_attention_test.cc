@@ -150,15 +150,20 @@ TEST_P(CachedAttentionTest, TypesAndHeads) {
   Check({16, 2, 24, 128, {23}}, DataType::kBFloat16);
   Check({6, 2, 24, 256, {11}}, DataType::kFloat32);
   Check({2, 1, 12, 38, {7}, true, true}, DataType::kFloat32);
+  // More heads than devices have multiprocessors.
+  Check({72, 8, 20, 16, {17, 3, 0}}, DataType::kBFloat16);
 }
 
 // Rows that blocks read ahead, several steps of them, more than they have room for, and splits.
 TEST_P(CachedAttentionTest, ReadsAhead) {
   for (const double length : {0., 127., 128., 300., 511.})
     Check({2, 1, 512, 16, {length}}, DataType::kBFloat16);
-  for (const double length : {5., 400., 899.}) {
-    Check({2, 1, 900, 16, {length}}, DataType::kBFloat16);
-    Check({2, 1, 900, 16, {length}, true, false, 333}, DataType::kFloat16);
+  for (const double length : {5., 600., 1023.})
+    Check({3, 1, 1024, 16, {length}}, DataType::kBFloat16);
+  for (const double length : {5., 700., 1299.}) {
+    Check({2, 1, 1300, 16, {length}}, DataType::kBFloat16);
+    Check({5, 1, 1300, 128, {length}}, DataType::kBFloat16);
+    Check({2, 1, 1300, 16, {length}, true, false, 333}, DataType::kFloat16);
   }
   Check({3, 1, 300, 38, {290, 11}, true, true}, DataType::kBFloat16);
   Check({2, 1, 200, 128, {150}}, DataType::kFloat16);
@@ -170,6 +175,7 @@ TEST_P(CachedAttentionTest, Lengths) {
   for (const double length : {0., 1., 62., 63., 64., 65., 127., 128., 200., 299.})
     Check({2, 1, 300, 16, {length}}, DataType::kFloat32);
   Check({4, 2, 300, 16, {299, 0, 130, 64}}, DataType::kFloat32);
+  Check({4, 2, 1100, 16, {1099, 0, 130, 640}}, DataType::kFloat32);
 }
 
 TEST_P(CachedAttentionTest, SlidingWindows) {

@@ -16,10 +16,13 @@ namespace infini_train::simt {
 namespace {
 
 constexpr int kThreads = kCachedAttentionThreads;
-/// Keys and values that a block asks for before the launch in front of it has ended.
-constexpr std::size_t kMaxAheadBytes = std::size_t{128} << 10;
+/// Keys and values that a block asks for before the launch in front of it has ended: less than half
+/// of a multiprocessor's memory, so that the products in front and behind have room beside it.
+constexpr std::size_t kMaxAheadBytes = std::size_t{96} << 10;
+/// Positions that a block takes in steps rather than that they are split over blocks.
+constexpr std::int64_t kMaxWholePositions = 1024;
 
-/// Query heads that meet a key on its way from memory.
+/// Query heads that meet a key on its way from memory, at most.
 template <int kHeadSize>
 inline constexpr int kHeads = kHeadSize <= 128 ? 4 : 2;
 /// Positions that a block takes at once.
@@ -28,19 +31,19 @@ inline constexpr int kStep = kThreads / kPositionLanes* kPositions<S, kHeadSize>
 
 /// Half of a multiprocessor's registers, so that blocks begin beside those of the product in front
 /// of them; more where a lane's part of the heads takes more.
-template <typename S, int kHeadSize>
-inline constexpr int kResidentBlocks = kHeadSize <= 64 && sizeof(S) == 2 ? 2 : 1;
+template <typename S, int kHeadSize, int kMaxHeads>
+inline constexpr int kResidentBlocks = kMaxHeads* kHeadSize <= 256 && sizeof(S) == 2 ? 2 : 1;
 
 template <typename S>
 using Arguments = CachedAttentionArguments<S>;
 
-template <typename S, int kHeadSize>
-SIMT_KERNEL SIMT_RESIDENT(kThreads, (kResidentBlocks<S, kHeadSize>)) void CachedAttentionKernel(
-    Arguments<S> args) {
+template <typename S, int kHeadSize, int kMaxHeads>
+SIMT_KERNEL SIMT_RESIDENT(
+    kThreads,
+    (kResidentBlocks<S, kHeadSize, kMaxHeads>)) void CachedAttentionKernel(Arguments<S> args) {
   using C = ComputeType<S>;
   using Part = RowPart<S, kHeadSize>;
   using Results = BlockSoftmax<S, kHeadSize, kThreads / kGroupWidth>;
-  constexpr int kMaxHeads = kHeads<kHeadSize>;
   constexpr int kKeys = kPositions<S, kHeadSize>;
   constexpr C kInfinity = std::numeric_limits<C>::infinity();
   SIMT_DYNAMIC_SHARED(S, ahead);
@@ -87,11 +90,11 @@ SIMT_KERNEL SIMT_RESIDENT(kThreads, (kResidentBlocks<S, kHeadSize>)) void Cached
     if (is_key) head.ReadFactors(args.key_norm, length);
 
     WaitForEarlier();
-    LetLaterBegin();
     const S* const row = args.qkv + b * (args.heads + 2 * args.kv_heads) * args.head_size;
     if (is_query) head.Read(row + (first_head + group) * args.head_size);
     if (is_key) head.Read(row + (args.heads + kv_head) * args.head_size);
     if (is_value) head.Read(row + (args.heads + args.kv_heads + kv_head) * args.head_size);
+    LetLaterBegin();
     if (is_query || is_key) head.Prepare();
     if (is_query) head.Write(queries.Sub(group * kHeadSize, kHeadSize));
     if (is_key) head.Write(new_key);
@@ -193,6 +196,30 @@ SIMT_KERNEL void CombineSplitsKernel(Arguments<S> args) {
 
 constexpr std::int64_t kMaxSplits = 64;
 
+template <typename S, int kHeadSize, int kMaxHeads>
+void LaunchParts(const Context& context, Arguments<S> args) {
+  using C = ComputeType<S>;
+  const std::int64_t parts =
+      (args.group() + kMaxHeads - 1) / kMaxHeads * args.kv_heads * args.batch;
+  const std::int64_t results = args.batch * args.heads * args.splits;
+  Tensor partials;
+  if (args.splits > 1) {
+    partials = Tensor::Empty(Dims{results * (args.head_size + 2)}, DataTypeOf<C>(), context.device);
+    args.partial_sums = partials.data<C>();
+    args.partial_max = args.partial_sums + results * args.head_size;
+    args.partial_totals = args.partial_max + results;
+  }
+  Geometry geometry = Rows(parts * args.splits, kThreads);
+  geometry.dynamic_shared_bytes =
+      static_cast<std::size_t>(args.ahead) * CacheRows<S, kHeadSize>::kElements * sizeof(S);
+  geometry.begins_early = true;
+  Launch(context, geometry, &CachedAttentionKernel<S, kHeadSize, kMaxHeads>, args);
+  if (args.splits == 1) return;
+  Geometry combine = Rows(args.batch * args.heads, args.head_size <= 64 ? 64 : 128);
+  combine.begins_early = true;
+  Launch(context, combine, &CombineSplitsKernel<S>, args);
+}
+
 /// Launches the kernels for heads of up to kHeadSize.
 template <int kHeadSize, typename S>
 void LaunchHeads(const Context& context, Arguments<S> args) {
@@ -205,35 +232,22 @@ void LaunchHeads(const Context& context, Arguments<S> args) {
       2 * kHeadSize * sizeof(S);
   const std::size_t most = std::max(MaxDynamicSharedBytes(context), kOtherBytes) - kOtherBytes;
   const std::int64_t steps = (args.positions + kStep<S, kHeadSize> - 1) / kStep<S, kHeadSize>;
-  const auto ahead_steps = static_cast<std::int64_t>(std::min(kMaxAheadBytes, most) / kAheadBytes);
-  args.ahead = args.vector ? static_cast<int>(std::min(ahead_steps, steps)) : 0;
-  // Split where a block cannot read ahead all that it takes, as far as there are multiprocessors.
+  const std::int64_t ahead =
+      args.vector ? static_cast<std::int64_t>(std::min(kMaxAheadBytes, most) / kAheadBytes) : 0;
+  const std::int64_t processors = MultiprocessorCount(context);
   const std::int64_t parts =
       (args.group() + kHeads<kHeadSize> - 1) / kHeads<kHeadSize> * args.kv_heads * args.batch;
-  args.splits = steps <= std::max<std::int64_t>(args.ahead, 1)
-                    ? 1
-                    : std::clamp<std::int64_t>(
-                          std::min(MultiprocessorCount(context) / parts, steps), 1, kMaxSplits);
-  if (args.splits > 1) {
-    const std::int64_t share = (steps + args.splits - 1) / args.splits;
-    args.ahead = static_cast<int>(std::min<std::int64_t>(args.ahead, share));
+  // Few positions are split by heads alone, which needs no second launch, and only as far as there
+  // are multiprocessors, since a key then comes from a cache once for each head.
+  const bool whole = args.positions <= kMaxWholePositions;
+  args.splits =
+      whole ? 1 : std::clamp<std::int64_t>(std::min(processors / parts, steps), 1, kMaxSplits);
+  args.ahead = static_cast<int>(std::min(ahead, (steps + args.splits - 1) / args.splits));
+  if (whole && args.heads * args.batch <= processors) {
+    LaunchParts<S, kHeadSize, 1>(context, args);
+  } else {
+    LaunchParts<S, kHeadSize, kHeads<kHeadSize>>(context, args);
   }
-  const std::int64_t results = args.batch * args.heads * args.splits;
-  Tensor partials;
-  if (args.splits > 1) {
-    partials = Tensor::Empty(Dims{results * (args.head_size + 2)}, DataTypeOf<C>(), context.device);
-    args.partial_sums = partials.data<C>();
-    args.partial_max = args.partial_sums + results * args.head_size;
-    args.partial_totals = args.partial_max + results;
-  }
-  Geometry geometry = Rows(parts * args.splits, kThreads);
-  geometry.dynamic_shared_bytes = static_cast<std::size_t>(args.ahead) * kAheadBytes;
-  geometry.begins_early = true;
-  Launch(context, geometry, &CachedAttentionKernel<S, kHeadSize>, args);
-  if (args.splits == 1) return;
-  Geometry combine = Rows(args.batch * args.heads, args.head_size <= 64 ? 64 : 128);
-  combine.begins_early = true;
-  Launch(context, combine, &CombineSplitsKernel<S>, args);
 }
 
 void CachedAttention(const Context& context, Tensor& out, Tensor& keys, Tensor& values,

@@ -12,7 +12,7 @@
 namespace infini_train::simt {
 namespace {
 
-constexpr GemvPlan kDefaultPlan{.lanes = 256, .blocks_per_processor = 2};
+constexpr GemvPlan kDefaultPlan{.lanes = 512, .blocks_per_processor = 1};
 
 /// Takes a number off the front of the text; false where there is none from `low` to `high`.
 bool TakeNumber(std::string_view& text, int low, int high, int& number) {
@@ -33,16 +33,15 @@ GemvPlan ReadPlan() {
   if (!value) return kDefaultPlan;
   std::string_view text = *value;
   GemvPlan plan{};
-  const bool shares = TakeNumber(text, kGroupWidth, GemvPlan::kMaxLanes, plan.lanes) &&
-                      plan.lanes % kGroupWidth == 0 && TakeCross(text) &&
-                      TakeNumber(text, 1, GemvPlan::kMaxBlocks, plan.blocks_per_processor);
-  const bool hands_over =
-      text.empty() || (TakeCross(text) && TakeNumber(text, 0, 1 << 20, plan.batches_left));
-  if (shares && hands_over && text.empty()) return plan;
-  throw Error(
-      "INFINI_TRAIN_GEMV_PLAN: expected <lanes>x<blocks>[x<batches>], lanes a multiple of " +
-      std::to_string(kGroupWidth) + " up to " + std::to_string(GemvPlan::kMaxLanes) +
-      " and at most " + std::to_string(GemvPlan::kMaxBlocks) + " blocks, got '" + *value + "'");
+  if (TakeNumber(text, kMaxWarpSize, GemvPlan::kMaxLanes, plan.lanes) &&
+      plan.lanes % kMaxWarpSize == 0 && TakeCross(text) &&
+      TakeNumber(text, 1, GemvPlan::kMaxBlocks, plan.blocks_per_processor) && text.empty()) {
+    return plan;
+  }
+  throw Error("INFINI_TRAIN_GEMV_PLAN: expected <lanes>x<blocks>, lanes a multiple of " +
+              std::to_string(kMaxWarpSize) + " up to " + std::to_string(GemvPlan::kMaxLanes) +
+              " and at most " + std::to_string(GemvPlan::kMaxBlocks) + " blocks, got '" + *value +
+              "'");
 }
 
 }  // namespace

@@ -9,12 +9,17 @@
 namespace infini_train::simt {
 namespace {
 
-/// Vectors of a weight's row that a lane reads before it uses the first: all that a lane has of a
-/// row of 2048 bfloat16 elements.
-constexpr int kBatch = 8;
+/// Vectors of a weight's row that a lane takes at a time.
+constexpr int kBatch = 4;
 constexpr int kBatchVectors = kBatch * kGroupWidth;
 /// Rows of x that meet a weight on its only way from memory.
 constexpr int kMaxRows = 4;
+/// Lanes of a block, at most: many rows need many registers.
+template <int kRows>
+inline constexpr int kLanes = kRows > 2 ? GemvPlan::kMaxLanes / 2 : GemvPlan::kMaxLanes;
+/// Batches of a lane that are under way.
+template <int kRows>
+inline constexpr int kDepth = 3 * GemvPlan::kMaxLanes / kLanes<kRows>;
 constexpr std::size_t kMaxInputBytes = 40 * 1024;
 /// Batches of so many rows can be counted in an int.
 constexpr std::int64_t kMaxWeightRows = std::int64_t{1} << 26;
@@ -30,7 +35,6 @@ struct Arguments {
   bool normalizes;
   std::int64_t inputs, outputs;
   ComputeType<T> eps;
-  int hand_over;  ///< GemvPlan::batches_left
 };
 
 /// A place in the weight: a batch of a row.
@@ -41,7 +45,7 @@ struct WeightPlace {
 };
 
 /// The way of a group of lanes through the weight: every `stride`-th output, one row after another,
-/// a batch at a time.
+/// a batch at a time. Outputs go round the blocks, so that each has the same share.
 template <typename T, int N, bool gated>
 class Way {
  public:
@@ -49,10 +53,10 @@ class Way {
       : args_(args),
         vectors_(static_cast<int>(args.inputs) / N),
         outputs_(static_cast<int>(args.outputs)),
-        stride_(static_cast<int>(GlobalThreadCount() / kGroupWidth)) {}
+        stride_(static_cast<int>(GridSize()) * (BlockSize() / kGroupWidth)) {}
 
   SIMT_DEVICE WeightPlace Begin() const {
-    return {static_cast<int>(GlobalThreadIndex() / kGroupWidth)};
+    return {static_cast<int>(BlockIndex() + GridSize() * (ThreadIndex() / kGroupWidth))};
   }
 
   /// Of all outputs of the group.
@@ -76,19 +80,18 @@ class Way {
     return {at.output + stride_};
   }
 
-  /// The lane's vectors of the batch.
-  SIMT_DEVICE void Read(const WeightPlace& at, Packed<T, N> (&batch)[kBatch]) const {
-    const T* const row =
-        args_.weight + (at.output + std::int64_t{at.part} * args_.outputs) * args_.inputs;
+  /// Has the lane's vectors of the batch copied, to vectors of `to` that are BlockSize() apart.
+  SIMT_DEVICE void Ask(const WeightPlace& at, const Shared<T>& to) const {
+    const T* const row = RowOf(at);
     SIMT_UNROLL
     for (int j = 0; j < kBatch; ++j) {
       const int v = VectorOf(at, j);
-      if (v < vectors_) batch[j] = Packed<T, N>::Of(row + std::int64_t{v} * N);
+      if (v < vectors_) CopyAsync<N>(to, Slot(j), row + std::int64_t{v} * N);
     }
   }
 
   template <int kRows>
-  SIMT_DEVICE void AddProducts(const WeightPlace& at, const Packed<T, N> (&batch)[kBatch],
+  SIMT_DEVICE void AddProducts(const WeightPlace& at, const Shared<T>& batch,
                                const Shared<T>& input, ComputeType<T> (&sums)[kRows]) const {
     // Without conditions, reads of the input need not wait for one another.
     if (at.first + kBatchVectors <= vectors_) {
@@ -99,20 +102,24 @@ class Way {
   }
 
  private:
+  SIMT_DEVICE const T* RowOf(const WeightPlace& at) const {
+    return args_.weight + (at.output + std::int64_t{at.part} * args_.outputs) * args_.inputs;
+  }
   SIMT_DEVICE static int VectorOf(const WeightPlace& at, int j) {
     return at.first + GroupLane<kGroupWidth>() + j * kGroupWidth;
   }
+  SIMT_DEVICE static int Slot(int j) { return (j * BlockSize() + ThreadIndex()) * N; }
 
   template <bool whole, int kRows>
-  SIMT_DEVICE void Add(const WeightPlace& at, const Packed<T, N> (&batch)[kBatch],
-                       const Shared<T>& input, ComputeType<T> (&sums)[kRows]) const {
+  SIMT_DEVICE void Add(const WeightPlace& at, const Shared<T>& batch, const Shared<T>& input,
+                       ComputeType<T> (&sums)[kRows]) const {
     using C = ComputeType<T>;
     SIMT_UNROLL
     for (int j = 0; j < kBatch; ++j) {
       const int v = VectorOf(at, j);
       if (!whole && v >= vectors_) continue;
       C w[N];
-      batch[j].Widen(w);
+      Packed<T, N>(batch.template Load<N>(Slot(j))).Widen(w);
       SIMT_UNROLL
       for (int m = 0; m < kRows; ++m) {
         C values[N];
@@ -187,6 +194,8 @@ struct Addends {
   C bias[gated ? 2 : 1] = {};
   C residual[kRows] = {};
 
+  SIMT_DEVICE C BiasOf(int part) const { return gated && part == 1 ? bias[gated] : bias[0]; }
+
   SIMT_DEVICE void Read(const Arguments<T>& args, std::int64_t output) {
     SIMT_UNROLL
     for (int part = 0; args.bias != nullptr && part < (gated ? 2 : 1); ++part)
@@ -197,46 +206,61 @@ struct Addends {
   }
 };
 
-// A group of lanes for each output at a time, which reads its row of the weight once. A batch is
-// always under way: the first one while the launch before this one ends and the block prepares its
-// input, the next ones while lanes add up what came before.
+/// A group of lanes for each output at a time, which reads its row of the weight once. Copies of
+/// the weight are always under way, also while the launches before this one end, while the block
+/// prepares its input, and while lanes add up what has come. Each lane has its own part of them and
+/// needs no barrier. The launch behind begins when the input is there, not before: the read of the
+/// input would wait behind all that it asks for.
 template <typename T, int N, int kRows, bool gated>
-SIMT_KERNEL SIMT_RESIDENT(GemvPlan::kMaxLanes, 4) void NormGemvKernel(Arguments<T> args) {
+SIMT_KERNEL SIMT_RESIDENT(kLanes<kRows>, 2) void NormGemvKernel(Arguments<T> args) {
   using C = ComputeType<T>;
-  SIMT_DYNAMIC_SHARED(T, input);  // [kRows, inputs], as the product takes it
+  SIMT_DYNAMIC_SHARED(T, memory);
+  const int inputs = static_cast<int>(args.inputs);
+  const Shared<T> input =
+      memory.Sub(0, kRows * inputs);  // [kRows, inputs], as the product takes it
+  const int batch_elements = kBatch * BlockSize() * N;
+  const Shared<T> ring = memory.Sub(kRows * inputs, kDepth<kRows> * batch_elements);
   ReadsEarly(args.weight, args.outputs * args.inputs * (gated ? 2 : 1));
   if (args.norm.same != nullptr) ReadsEarly(args.norm.same, args.inputs);
   if (args.norm.single != nullptr) ReadsEarly(args.norm.single, args.inputs);
 
   const Way<T, N, gated> way(args);
   WeightPlace at = way.Begin();
-  int left = way.Batches();  // That are not used yet, one of them under way.
-  Packed<T, N> batch[kBatch];
-  if (left > 0) way.Read(at, batch);
+  WeightPlace asked = at;  // Behind all that was asked for.
+  int left = way.Batches();
+  int to_ask = left;
+  const auto ask = [&](int batch) {
+    if (to_ask > 0) {
+      way.Ask(asked, ring.Sub(batch * batch_elements, batch_elements));
+      asked = way.After(asked);
+      --to_ask;
+    }
+    CommitCopies();
+  };
+  for (int batch = 0; batch < kDepth<kRows> - 1; ++batch)
+    ask(batch);
   const InputRows<T, N> rows(args);
   WaitForEarlier();
-  // The launch behind reads ahead from when this one has little left to ask for.
-  if (left - 1 <= args.hand_over) LetLaterBegin();
   Addends<T, kRows, gated> addends;
   if (left > 0) addends.Read(args, at.output);
   for (int m = 0; m < kRows; ++m)
     rows.Stage(m, input);
   SyncBlock();
+  ask(kDepth<kRows> - 1);
+  LetLaterBegin();
 
   C sums[kRows] = {};
   C gates[kRows] = {};
-  while (left > 0) {
-    way.AddProducts(at, batch, input, sums);
+  for (int batch = 0; left > 0; --left) {
+    WaitForCopies<kDepth<kRows> - 1>();
+    way.AddProducts(at, ring.Sub(batch * batch_elements, batch_elements), input, sums);
+    ask(batch);
+    batch = batch + 1 < kDepth<kRows> ? batch + 1 : 0;
     const WeightPlace next = way.After(at);
-    --left;
-    if (left > 0) {
-      way.Read(next, batch);
-      if (left - 1 <= args.hand_over) LetLaterBegin();
-    }
     if (way.EndsRow(at)) {
       SIMT_UNROLL
       for (int m = 0; m < kRows; ++m) {
-        C result = ReduceGroup<kGroupWidth>(sums[m], SumOp{}) + addends.bias[gated ? at.part : 0];
+        C result = ReduceGroup<kGroupWidth>(sums[m], SumOp{}) + addends.BiasOf(at.part);
         sums[m] = 0;
         if (!way.EndsOutput(at)) {
           gates[m] = result;
@@ -248,22 +272,39 @@ SIMT_KERNEL SIMT_RESIDENT(GemvPlan::kMaxLanes, 4) void NormGemvKernel(Arguments<
                 FromCompute<T>(result + addends.residual[m]));
         }
       }
-      if (way.EndsOutput(at) && left > 0) addends.Read(args, next.output);
+      if (way.EndsOutput(at) && left > 1) addends.Read(args, next.output);
     }
     at = next;
   }
+}
+
+/// Shared memory for the copies of a lane.
+template <int kRows>
+inline constexpr std::size_t kLaneBytes = kDepth<kRows>* kBatch* kMaxVectorBytes;
+
+/// Lanes of a block of the plan whose input and copies have room in `bytes` of shared memory.
+template <int kRows>
+int LanesFor(const GemvPlan& plan, std::size_t bytes, std::size_t input_bytes) {
+  const std::size_t room = bytes > input_bytes ? (bytes - input_bytes) / kLaneBytes<kRows> : 0;
+  return std::min(
+      {plan.lanes, kLanes<kRows>, static_cast<int>(room / kMaxWarpSize) * kMaxWarpSize});
 }
 
 template <typename T, int kRows>
 void LaunchRows(const Context& context, const Arguments<T>& args, bool gated) {
   constexpr int N = kMaxVectorWidth<T>;
   const GemvPlan& plan = GetGemvPlan();
-  const std::int64_t groups = plan.lanes / kGroupWidth;
+  const std::size_t input_bytes = static_cast<std::size_t>(kRows * args.inputs) * sizeof(T);
+  // Half of the memory, so that the launch behind can have copies under way beside this one's.
+  const std::size_t most = MaxDynamicSharedBytes(context);
+  int lanes = LanesFor<kRows>(plan, most / 2 / plan.blocks_per_processor, input_bytes);
+  if (lanes == 0) lanes = std::max(LanesFor<kRows>(plan, most, input_bytes), kMaxWarpSize);
+  const std::int64_t groups = lanes / kGroupWidth;
   const Geometry geometry{
       .grid_x = std::min((args.outputs + groups - 1) / groups,
                          plan.blocks_per_processor * MultiprocessorCount(context)),
-      .block = plan.lanes,
-      .dynamic_shared_bytes = static_cast<std::size_t>(kRows * args.inputs) * sizeof(T),
+      .block = lanes,
+      .dynamic_shared_bytes = input_bytes + static_cast<std::size_t>(lanes) * kLaneBytes<kRows>,
       .begins_early = true};
   Launch(context, geometry,
          gated ? &NormGemvKernel<T, N, kRows, true> : &NormGemvKernel<T, N, kRows, false>, args);
@@ -327,8 +368,7 @@ void NormGemv(const Context& context, Tensor& out, const Tensor& x, const Tensor
           norm_weight.defined(),
           x.size(1),
           out.size(1),
-          static_cast<ComputeType<T>>(eps),
-          GetGemvPlan().batches_left};
+          static_cast<ComputeType<T>>(eps)};
       LaunchRows<T, kRows>(context, args, gated);
       first += kRows;
     };
