@@ -1,5 +1,7 @@
 // What every implementation of the collectives promises, against float64.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -109,47 +111,67 @@ class CollectivesTest : public RanksTest {
 INFINI_TRAIN_INSTANTIATE_DEVICE_SUITE_WITH(CollectivesTest, ::testing::ValuesIn(AllRankCases()),
                                            NameOfRankCase);
 
+// A test makes one communicator: some libraries take long over it.
+
+struct Case {
+  std::int64_t count;
+  DataType dtype;
+  ReduceOp op;
+  std::vector<Tensor> results;  ///< of the ranks
+
+  std::string Name() const {
+    return fmt::format("{} of {}, {}", count, ToString(dtype), ToString(op));
+  }
+};
+
 TEST_P(CollectivesTest, AllReduceInEveryTypeByEveryOp) {
+  std::vector<Case> cases;
   for (const std::int64_t count : kCounts) {
     for (const DataType dtype : kAllTypes) {
       // Large ones are about pieces, not types.
       if (count > 1000 && dtype != DataType::kFloat32 && dtype != DataType::kBFloat16) continue;
-      const auto parts = AllValues(size(), count, dtype);
       for (const ReduceOp op : kOps) {
-        if (!Reduces(dtype, op)) continue;
-        SCOPED_TRACE(std::string(ToString(dtype)) + " " + std::string(ToString(op)));
-        std::vector<Tensor> results(static_cast<std::size_t>(size()));
-        RunRanks([&](Communicator& communicator) {
-          const auto rank = static_cast<std::size_t>(communicator.rank());
-          const Tensor x = MakeTensor(communicator.device(), dtype, {count}, parts[rank]);
-          const Tensor out = MakeOutput(communicator.device(), dtype, {count});
-          const std::uint64_t version = out.version();
-          communicator.AllReduce(x, out, op);
-          EXPECT_GT(out.version(), version);
-          ExpectEqual(x, parts[rank]);
-          communicator.AllReduce(x, op);
-          ExpectSameBits(x, out);
-          results[rank] = out;
-        });
-        const Reduced expected = Reduce(parts, dtype, op);
-        ExpectReduced(results.front(), expected, dtype);
-        for (const Tensor& result : results)
-          ExpectSameBits(result, results.front());
+        if (Reduces(dtype, op))
+          cases.push_back(
+              {count, dtype, op, std::vector<Tensor>(static_cast<std::size_t>(size()))});
       }
     }
+  }
+  RunRanks([&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    for (Case& c : cases) {
+      SCOPED_TRACE(c.Name());
+      const std::vector<double> values = ValuesOf(rank, c.count, c.dtype);
+      const Tensor x = MakeTensor(communicator.device(), c.dtype, {c.count}, values);
+      const Tensor out = MakeOutput(communicator.device(), c.dtype, {c.count});
+      const std::uint64_t version = out.version();
+      communicator.AllReduce(x, out, c.op);
+      EXPECT_GT(out.version(), version);
+      ExpectEqual(x, values);
+      communicator.AllReduce(x, c.op);
+      ExpectSameBits(x, out);
+      c.results[static_cast<std::size_t>(rank)] = out;
+    }
+  });
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.Name());
+    const Reduced expected = Reduce(AllValues(size(), c.count, c.dtype), c.dtype, c.op);
+    ExpectReduced(c.results.front(), expected, c.dtype);
+    for (const Tensor& result : c.results)
+      ExpectSameBits(result, c.results.front());
   }
 }
 
 TEST_P(CollectivesTest, ReduceScatterGivesEachRankItsPart) {
   constexpr std::int64_t kPart = 37;
-  for (const DataType dtype : kAllTypes) {
-    const auto parts = AllValues(size(), kPart * size(), dtype);
-    for (const ReduceOp op : kOps) {
-      if (!Reduces(dtype, op)) continue;
-      SCOPED_TRACE(std::string(ToString(dtype)) + " " + std::string(ToString(op)));
-      const Reduced expected = Reduce(parts, dtype, op);
-      RunRanks([&](Communicator& communicator) {
-        const std::int64_t rank = communicator.rank();
+  RunRanks([&](Communicator& communicator) {
+    const std::int64_t rank = communicator.rank();
+    for (const DataType dtype : kAllTypes) {
+      const auto parts = AllValues(size(), kPart * size(), dtype);
+      for (const ReduceOp op : kOps) {
+        if (!Reduces(dtype, op)) continue;
+        SCOPED_TRACE(std::string(ToString(dtype)) + " " + std::string(ToString(op)));
+        const Reduced expected = Reduce(parts, dtype, op);
         const Tensor x = MakeTensor(communicator.device(), dtype, {size(), kPart},
                                     parts[static_cast<std::size_t>(rank)]);
         const Tensor out = MakeOutput(communicator.device(), dtype, {kPart});
@@ -161,17 +183,18 @@ TEST_P(CollectivesTest, ReduceScatterGivesEachRankItsPart) {
         const Tensor own = x.AsStrided({kPart}, {1}, rank * kPart);
         communicator.ReduceScatter(x, own, op);
         ExpectSameBits(own, out);
-      });
+      }
     }
-  }
+  });
 }
 
 TEST_P(CollectivesTest, AllGatherJoinsTheRanks) {
-  for (const DataType dtype : kAllTypes) {
-    for (const std::int64_t count : {1, 33}) {
-      const auto parts = AllValues(size(), count, dtype);
-      RunRanks([&](Communicator& communicator) {
-        const std::int64_t rank = communicator.rank();
+  RunRanks([&](Communicator& communicator) {
+    const std::int64_t rank = communicator.rank();
+    for (const DataType dtype : kAllTypes) {
+      for (const std::int64_t count : {1, 33}) {
+        SCOPED_TRACE(ToString(dtype));
+        const auto parts = AllValues(size(), count, dtype);
         const Tensor x = MakeTensor(communicator.device(), dtype, {count},
                                     parts[static_cast<std::size_t>(rank)]);
         const Tensor out = MakeOutput(communicator.device(), dtype, {size(), count});
@@ -185,31 +208,33 @@ TEST_P(CollectivesTest, AllGatherJoinsTheRanks) {
         own.CopyFromHost(bytes.data(), bytes.size());
         communicator.AllGather(own, in_place);
         ExpectSameBits(in_place, out);
-      });
+      }
     }
-  }
+  });
 }
 
 TEST_P(CollectivesTest, BroadcastFromEveryRank) {
-  for (const DataType dtype : kAllTypes) {
-    const auto parts = AllValues(size(), 65, dtype);
-    RunRanks([&](Communicator& communicator) {
+  RunRanks([&](Communicator& communicator) {
+    for (const DataType dtype : kAllTypes) {
+      SCOPED_TRACE(ToString(dtype));
+      const auto parts = AllValues(size(), 65, dtype);
       for (int root = 0; root < size(); ++root) {
         const Tensor x = MakeTensor(communicator.device(), dtype, {65},
                                     parts[static_cast<std::size_t>(communicator.rank())]);
         communicator.Broadcast(x, root);
         ExpectEqual(x, parts[static_cast<std::size_t>(root)]);
       }
-    });
-  }
+    }
+  });
 }
 
 TEST_P(CollectivesTest, AllToAllTransposesTheRanks) {
   constexpr std::int64_t kPart = 9;
-  for (const DataType dtype : kAllTypes) {
-    const auto parts = AllValues(size(), kPart * size(), dtype);
-    RunRanks([&](Communicator& communicator) {
-      const std::int64_t rank = communicator.rank();
+  RunRanks([&](Communicator& communicator) {
+    const std::int64_t rank = communicator.rank();
+    for (const DataType dtype : kAllTypes) {
+      SCOPED_TRACE(ToString(dtype));
+      const auto parts = AllValues(size(), kPart * size(), dtype);
       const Tensor x = MakeTensor(communicator.device(), dtype, {size(), kPart},
                                   parts[static_cast<std::size_t>(rank)]);
       const Tensor out = MakeOutput(communicator.device(), dtype, {size(), kPart});
@@ -220,8 +245,8 @@ TEST_P(CollectivesTest, AllToAllTransposesTheRanks) {
         expected.insert(expected.end(), own.begin(), own.end());
       }
       ExpectEqual(out, expected);
-    });
-  }
+    }
+  });
 }
 
 TEST_P(CollectivesTest, NothingAtAllMayBeReduced) {
