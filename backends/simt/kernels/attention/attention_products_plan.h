@@ -13,9 +13,9 @@ namespace infini_train::simt {
 
 /// How much is worked on at once.
 struct ProductsLimits {
-  std::int64_t positions = 256;                 ///< queries, or keys, of a block
-  std::int64_t scores = std::int64_t{8} << 20;  ///< of chunks of heads, unless one has more
-  std::int64_t heads = 65535;                   ///< of a chunk: products of a call
+  std::int64_t positions = 256;                  ///< queries, or keys, of a block
+  std::int64_t scores = std::int64_t{16} << 20;  ///< of chunks of heads, unless one has more
+  std::int64_t heads = 65535;                    ///< of a chunk: products of a call
 };
 
 /// What of attention the pieces depend on.
