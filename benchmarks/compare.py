@@ -13,7 +13,8 @@ its case's or `--min_ratio`, or a ratio of peak memory above its case's; 2 if a 
 
 With `--weights DIR` all start from the same weights, those of `train_step`, kept in DIR/MODEL; exit
 status 1 too if the first gradient's norm or losses of the first steps are then farther apart than
-rounding explains.
+rounding explains. Wide models leap at the default learning rate, and rounding with them: 1e-5 keeps
+the steps comparable.
 """
 
 import argparse
@@ -130,6 +131,7 @@ def contenders(arguments: argparse.Namespace, case: Case) -> dict[str, tuple[str
     common = ["--model", case.model or arguments.model, "--device", arguments.device]
     common += ["--batch_size", str(case.batch_size), "--sequence_length", str(case.sequence_length)]
     common += ["--threads", str(arguments.threads), "--steps", str(arguments.steps)]
+    common += ["--learning_rate", str(arguments.learning_rate)]
     if arguments.weights:
         common += ["--weights", str(weights_folder(arguments, case))]
     torch = [arguments.python, str(TORCH_STEP), *common, "--dtype", TORCH_DTYPES[case.dtype]]
@@ -343,6 +345,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--timeout", type=float, default=1800, metavar="SECONDS", help="of one program")
     parser.add_argument("--python", default=sys.executable, help="interpreter that has PyTorch")
     parser.add_argument("--train_step_flags", default="", metavar="FLAGS", help="more flags for our program")

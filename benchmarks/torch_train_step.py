@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> dict:
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": 0.1},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), fused=True)
+    optimizer = torch.optim.AdamW(groups, lr=arguments.learning_rate, betas=(0.9, 0.95), fused=True)
     ids = min(config.vocab_size, TOKEN_IDS)
     batches = torch.from_numpy(tokens(batch_size, sequence_length, ids)).to(device)
     autocast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=arguments.dtype == "bfloat16")
@@ -156,6 +156,7 @@ def main() -> int:
         help="of LLaMA and its kin; auto: Transformers where it is installed",
     )
     parser.add_argument("--weights", type=Path, help="Hugging Face folder to start from, as `train_step` makes it")
+    parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
     parser.add_argument("--threads", type=positive, help="default: PyTorch's choice")
     parser.add_argument("--steps", type=positive, default=20)

@@ -36,7 +36,6 @@ constexpr std::int64_t kLargestToken = 50257;
 constexpr int kNumBatches = 4;
 constexpr int kProfiledSteps = 3;
 constexpr double kGradClip = 1.0;
-constexpr double kLearningRate = 1e-4;
 
 using Recompute = nn::ActivationCheckpointing::Method;
 const std::map<std::string, Recompute> kRecompute = {{"none", Recompute::kNone},
@@ -58,6 +57,7 @@ struct Options {
   bool deterministic = true;
   std::string profile;
   std::string weights;
+  double learning_rate = 1e-4;
   int steps = 20;
   int threads = 0;
 };
@@ -185,7 +185,7 @@ void Run(const Options& o) {
     allocator::ResetPeakStats(device);
     Synchronize(device);
     const Clock::time_point begin = Clock::now();
-    const trainer::StepResult result = runner.Run({&batch, 1}, kLearningRate);
+    const trainer::StepResult result = runner.Run({&batch, 1}, o.learning_rate);
     Synchronize(device);
     const Clock::time_point end = Clock::now();
     losses.push_back(result.loss);
@@ -202,7 +202,7 @@ void Run(const Options& o) {
     trainer::StepProfiler profiler(o.profile, {o.steps + 1, o.steps + kProfiledSteps}, device);
     for (int step = o.steps + 1; !profiler.IsDone(); ++step) {
       profiler.BeforeStep(step);
-      runner.Run({&batches[static_cast<std::size_t>(step % kNumBatches)], 1}, kLearningRate);
+      runner.Run({&batches[static_cast<std::size_t>(step % kNumBatches)], 1}, o.learning_rate);
       profiler.AfterStep(step);
     }
     fmt::print(stderr, "{}", profiler.Write());
@@ -258,6 +258,7 @@ int main(int argc, char** argv) {
                  "folder for the profile of three more steps, which run uncaptured");
   app.add_option("--weights", options.weights,
                  "Hugging Face folder to start from; it is made where there is none");
+  app.add_option("--learning_rate", options.learning_rate)->check(CLI::NonNegativeNumber);
   app.add_option("--steps", options.steps)->check(CLI::PositiveNumber);
   app.add_option("--threads", options.threads, "0 for all")->check(CLI::NonNegativeNumber);
   app.add_flag("--json", json, "accepted; JSON is the only format");

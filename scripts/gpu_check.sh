@@ -8,7 +8,7 @@ Usage: scripts/gpu_check.sh [--output DIR] [PART...]
 
 Parts, all of them if none is named; those between the first and the last need what `build` made,
 now or earlier:
-  build        the preset cuda for the GPUs of this machine
+  build        the preset cuda for the GPUs of this machine, or for CUDA_ARCHITECTURES, JOBS at a time
   tests        the suites of every device, as CUDA/*, on the first GPU and on the last;
                TEST_SUITES="tensor.GemmTest runtime" for some of them
   conformance  every op against float64 on the CPU
@@ -16,17 +16,20 @@ now or earlier:
                8192 positions, its gradients too, with every way to compute attention;
                COMPARE_FLAGS for tests/training/compare_devices
   transformers LLaMA 3.2 1B, 2 x 8192, in our program and in Transformers from equal weights: the norm
-               of the first gradient and the losses of the first steps must agree within 1e-2
+               of the first gradient and the losses of the first steps, at a learning rate of 1e-5, must
+               agree within 1e-2
   determinism  two runs of 30 steps in bfloat16, with dropout, whose losses must be identical
   bench        training steps beside PyTorch's, in turn; bench:NAME,... for some of the cases
-                 bf16_64  GPT-2 124M, 64 x 1024 tokens, bfloat16, beside torch.compile
+                 bf16_64  GPT-2 124M, 64 x 1024 tokens, bfloat16, beside torch.compile; gradients not
+                          deterministic, which PyTorch's are not either
                  bf16_32  the same, 32 x 1024
                  fp32     8 x 1024, float32 without TF32, beside torch.compile
                  small    4 x 64, bfloat16, beside eager PyTorch
                  fp8      64 x 1024, our products in FP8, beside PyTorch's bfloat16 step
-                 llama    LLaMA 3.2 1B, 8 x 1024, bfloat16, beside torch.compile: the fastest step
+                 llama    LLaMA 3.2 1B, 8 x 1024, bfloat16, beside torch.compile: the fastest step, not
+                          deterministic
                  llama_memory  the same in little memory: parameters in bfloat16, selective recomputation
-                 llama_long  2 x 8192, selective recomputation, gradients not deterministic, which PyTorch's are not either
+                 llama_long  2 x 8192, selective recomputation, not deterministic
                  qwen3    Qwen3 0.6B, 8 x 1024, bfloat16, beside torch.compile
                  mixtral  a Mixtral of 1.2B, 8 x 1024, bfloat16, beside eager PyTorch
                BENCH_STEPS (30), BENCH_ROUNDS (2), BENCH_FLAGS for our program, PYTHON with PyTorch
@@ -52,12 +55,12 @@ USAGE
 all_parts=(build tests conformance training transformers determinism bench decode profile soak devices sanitizer infini_rt)
 # The least ratio to PyTorch that passes, the largest ratio of peak memory, and flags of our program.
 declare -A bench_cases=(
-  [bf16_64]=64x1024:bfloat16:compile:1.15
-  [bf16_32]=32x1024:bfloat16:compile:1.15
+  [bf16_64]="64x1024:bfloat16:compile:1.15:0.9:--deterministic false"
+  [bf16_32]="32x1024:bfloat16:compile:1.15:0.9:--deterministic false"
   [fp32]=8x1024:float32:compile:1.0
   [small]=4x64:bfloat16:eager:6
   [fp8]=64x1024:fp8:compile:1.4
-  [llama]=llama3.2-1b/8x1024:bfloat16:compile:1.2
+  [llama]="llama3.2-1b/8x1024:bfloat16:compile:1.2:inf:--deterministic false"
   [llama_memory]="llama3.2-1b/8x1024:bfloat16:compile:1.2:0.8:--param_dtype bfloat16 --recompute selective"
   [llama_long]="llama3.2-1b/2x8192:bfloat16:compile:1.5:0.8:--deterministic false --recompute selective"
   [qwen3]=qwen3-0.6b/8x1024:bfloat16:compile:1.2
@@ -186,7 +189,7 @@ run_training() {
 run_transformers() {
   "$python" benchmarks/compare.py build/cuda/benchmarks/train_step --device cuda --weights "$output/weights" \
     --cases "llama3.2-1b/2x8192:bfloat16:compile:0:inf:--deterministic false --recompute selective" \
-    --steps 6 --rounds 1 --timeout 400
+    --learning_rate 1e-5 --steps 6 --rounds 1 --timeout 400
 }
 
 run_determinism() {
@@ -321,6 +324,11 @@ run_sanitizer() {
       # It breaks down in kernels of cuBLASLt and cuDNN; the suite tensor calls all kernels of ours.
       tool_suites=tensor
       tool_filter+=':*Gemm*:*Fp8*:*Linear*:*Attention*:*Matmul*:*Expert*'
+    elif [[ $tool == initcheck ]]; then
+      # It does not see what kernels of cuBLASLt store by bulk copies, so that all who read that look wrong;
+      # cuDNN's read memory of their own that nobody wrote.
+      tool_suites="runtime tensor"
+      tool_filter+=':*Attention*'
     fi
     for suite in $tool_suites; do
       for shard in {0..7}; do
