@@ -66,7 +66,7 @@ declare -A bench_cases=(
   [qwen3]=qwen3-0.6b/8x1024:bfloat16:compile:1.2
   [mixtral]=mixtral-1.2b/8x1024:bfloat16:eager:3
 )
-bench_names=${BENCH_CASES:-bf16_64 bf16_32 fp32 small fp8 llama llama_memory llama_long qwen3 mixtral}
+bench_names="bf16_64 bf16_32 fp32 small fp8 llama llama_memory llama_long qwen3 mixtral"
 sanitizer_full=false
 output=build/gpu_check
 parts=()
