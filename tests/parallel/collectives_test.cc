@@ -1,7 +1,5 @@
 // What every implementation of the collectives promises, against float64.
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -120,7 +118,8 @@ struct Case {
   std::vector<Tensor> results;  ///< of the ranks
 
   std::string Name() const {
-    return fmt::format("{} of {}, {}", count, ToString(dtype), ToString(op));
+    return std::to_string(count) + " of " + std::string(ToString(dtype)) + ", " +
+           std::string(ToString(op));
   }
 };
 
