@@ -8,7 +8,8 @@ usage() {
   cat <<'END'
 Usage: scripts/check_device_code.sh [FILE...]
 
-Needs nvcc. Without files: every kernel below backends/simt/kernels.
+Needs nvcc. Without files: every kernel below backends/simt/kernels, and backends/cuda itself as its preset
+compiles it (in build/device_code; not attention by cuDNN, which needs cuDNN's headers).
 END
 }
 if [[ ${1-} == -h || ${1-} == --help ]]; then
@@ -23,7 +24,8 @@ if [[ -z $nvcc ]]; then
 fi
 
 files=("$@")
-((${#files[@]})) || files=(backends/simt/kernels/*/*.cc)
+whole=false
+((${#files[@]})) || { files=(backends/simt/kernels/*/*.cc) && whole=true; }
 output=$(mktemp -d)
 trap 'rm -rf "$output"' EXIT
 
@@ -36,3 +38,12 @@ export -f compile
 export nvcc output
 printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" bash -c 'compile "$1"' compile
 echo "${#files[@]} files compile as CUDA"
+if $whole; then
+  build=build/device_code
+  cmake --preset cuda -B "$build" --log-level=WARNING -DBUILD_TEST=OFF -DINFINITRAIN_CUDA_CUDNN=OFF \
+    -DCMAKE_CUDA_ARCHITECTURES=90 -DINFINITRAIN_WARNINGS_AS_ERRORS=ON
+  mapfile -t objects < <(ninja -C "$build" -t targets all |
+    grep -oE '^backends/cuda/CMakeFiles/[a-z0-9_]*\.dir/src/[^:]*\.o')
+  cmake --build "$build" --target "${objects[@]}"
+  echo "${#objects[@]} files of backends/cuda compile"
+fi
