@@ -104,8 +104,11 @@ TEST_P(NormGemvTest, Sizes) {
   // Several batches of vectors of each row, several rows of each group.
   Check({1, 40, 4104, true, true, true, true}, DataType::kBFloat16, DataType::kFloat32);
   Check({3, 40, 2064, false, true, true}, DataType::kFloat32, DataType::kFloat32);
-  // More than a block has room for.
-  Check({1, 2, 30000, true}, DataType::kBFloat16, DataType::kBFloat16);
+  // As much as a block has room for, and more.
+  for (const std::int64_t inputs : {4096, 5120})
+    Check({4, 2, inputs, true}, DataType::kBFloat16, DataType::kBFloat16);
+  for (const std::int64_t inputs : {16384, 30000})
+    Check({1, 2, inputs, true}, DataType::kBFloat16, DataType::kBFloat16);
   Check({0, 2, 8}, DataType::kFloat32, DataType::kFloat32);
 }
 

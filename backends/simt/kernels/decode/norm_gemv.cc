@@ -20,7 +20,8 @@ inline constexpr int kLanes = kRows > 2 ? GemvPlan::kMaxLanes / 2 : GemvPlan::kM
 /// Batches of a lane that are under way.
 template <int kRows>
 inline constexpr int kDepth = 3 * GemvPlan::kMaxLanes / kLanes<kRows>;
-constexpr std::size_t kMaxInputBytes = 40 * 1024;
+/// Of all rows of a launch: beside it, the smallest device has room for the copies of 64 lanes.
+constexpr std::size_t kMaxInputBytes = 32 * 1024;
 /// Batches of so many rows can be counted in an int.
 constexpr std::int64_t kMaxWeightRows = std::int64_t{1} << 26;
 
