@@ -32,7 +32,10 @@ inline constexpr int kStep = kThreads / kPositionLanes* kPositions<S, kHeadSize>
 /// Half of a multiprocessor's registers, so that blocks begin beside those of the product in front
 /// of them; more where a lane's part of the heads takes more.
 template <typename S, int kHeadSize, int kMaxHeads>
-inline constexpr int kResidentBlocks = kMaxHeads* kHeadSize <= 256 && sizeof(S) == 2 ? 2 : 1;
+inline constexpr int kResidentBlocks = kHeadSize <= 128 && kMaxHeads* kHeadSize <= 256 &&
+                                               sizeof(S) == 2
+                                           ? 2
+                                           : 1;
 
 template <typename S>
 using Arguments = CachedAttentionArguments<S>;
@@ -56,7 +59,7 @@ SIMT_KERNEL SIMT_RESIDENT(
   const int group = ThreadIndex() / kPositionLanes;
   const Shared<S> new_key = fresh.Sub(0, kHeadSize);
   const Shared<S> new_value = fresh.Sub(kHeadSize, kHeadSize);
-  const std::int64_t head_parts = (args.group() + kMaxHeads - 1) / kMaxHeads;
+  const std::int64_t head_parts = args.HeadParts(kMaxHeads);
   const std::int64_t count = args.batch * args.kv_heads * head_parts * args.splits;
   for (std::int64_t block = BlockIndex(); block < count; block += GridSize()) {
     const std::int64_t split = block % args.splits;
@@ -199,8 +202,7 @@ constexpr std::int64_t kMaxSplits = 64;
 template <typename S, int kHeadSize, int kMaxHeads>
 void LaunchParts(const Context& context, Arguments<S> args) {
   using C = ComputeType<S>;
-  const std::int64_t parts =
-      (args.group() + kMaxHeads - 1) / kMaxHeads * args.kv_heads * args.batch;
+  const std::int64_t parts = args.HeadParts(kMaxHeads) * args.kv_heads * args.batch;
   const std::int64_t results = args.batch * args.heads * args.splits;
   Tensor partials;
   if (args.splits > 1) {
@@ -235,8 +237,7 @@ void LaunchHeads(const Context& context, Arguments<S> args) {
   const std::int64_t ahead =
       args.vector ? static_cast<std::int64_t>(std::min(kMaxAheadBytes, most) / kAheadBytes) : 0;
   const std::int64_t processors = MultiprocessorCount(context);
-  const std::int64_t parts =
-      (args.group() + kHeads<kHeadSize> - 1) / kHeads<kHeadSize> * args.kv_heads * args.batch;
+  const std::int64_t parts = args.HeadParts(kHeads<kHeadSize>) * args.kv_heads * args.batch;
   // Few positions are split by heads alone, which needs no second launch, and only as far as there
   // are multiprocessors, since a key then comes from a cache once for each head.
   const bool whole = args.positions <= kMaxWholePositions;

@@ -34,6 +34,8 @@ struct CachedAttentionArguments {
   bool vector;
 
   SIMT_HOST_DEVICE std::int64_t group() const { return heads / kv_heads; }
+  /// Parts of a group that have at most so many heads.
+  SIMT_HOST_DEVICE std::int64_t HeadParts(int most) const { return (group() + most - 1) / most; }
   /// Of sequence b; -1 where it has no place.
   SIMT_DEVICE std::int64_t LengthOf(std::int64_t b) const {
     const std::int64_t length = Load(lengths + b);
