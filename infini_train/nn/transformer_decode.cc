@@ -44,6 +44,11 @@ Tensor Gemv(const Tensor& x, const RmsNorm* norm, const Linear& linear, const Te
   return out;
 }
 
+/// What a model whose weights are like this one computes in.
+DataType ComputeTypeOf(const Tensor& weight) {
+  return autocast::ComputeDataType().value_or(weight.dtype());
+}
+
 /// Where each prompt lies in ids [1, T]. Undefined for one, which is a sequence like any other.
 PackedSamples SamplesOfPrompts(const Tensor& ids, std::span<const CachedPrompt> prompts) {
   std::vector<std::int64_t> lengths;
@@ -120,7 +125,7 @@ bool Transformer::CanStep(const Tensor& ids, const ForwardContext& context) cons
       context.samples.defined() || autograd::GradEnabled()) {
     return false;
   }
-  const DataType dtype = autocast::ComputeDataType().value_or(wte_->weight().dtype());
+  const DataType dtype = ComputeTypeOf(wte_->weight());
   return std::all_of(blocks_.begin(), blocks_.end(), [dtype](const auto& block) {
     return block->attention().CanUseCachedAttention(dtype);
   });
@@ -129,10 +134,9 @@ bool Transformer::CanStep(const Tensor& ids, const ForwardContext& context) cons
 bool Transformer::CanDecode(const Tensor& ids, const ForwardContext& context) const {
   if (!CanStep(ids, context)) return false;
   const DataType dtype = wte_->weight().dtype();
-  const std::optional<DataType> autocast = autocast::ComputeDataType();
   // Dropout of the residual stream is the same in all layers.
   const bool drops = training() && (config_.embedding_dropout > 0 || config_.residual_dropout > 0);
-  return (!autocast || *autocast == dtype) && !drops && rotary_ && !wte_->HasForwardHooks() &&
+  return ComputeTypeOf(wte_->weight()) == dtype && !drops && rotary_ && !wte_->HasForwardHooks() &&
          !drop_->HasForwardHooks() && PlainRmsNorm(*ln_f_, dtype) != nullptr &&
          (!lm_head_ || IsPlain(*lm_head_, dtype)) &&
          std::all_of(blocks_.begin(), blocks_.end(),
@@ -156,7 +160,7 @@ Tensor Transformer::Decode(const Tensor& ids, const ForwardContext& context) {
 std::pair<Tensor, Tensor> Transformer::AnglesOfCache(const KeyValueCache& cache) const {
   if (!rotary_) return {};
   const auto [cos, sin] = rotary_->Rows(0, std::min(cache.room(), config_.max_position_embeddings));
-  const DataType dtype = autocast::ComputeDataType().value_or(wte_->weight().dtype());
+  const DataType dtype = ComputeTypeOf(wte_->weight());
   const DataType stat = PromoteTypes(dtype, DataType::kFloat32);
   return {To(cos, stat), To(sin, stat)};
 }
