@@ -193,12 +193,14 @@ TEST_P(CachedAttentionTest, SameBitsAgain) {
   ExpectSameBits(first.keys, second.keys);
 }
 
+// The CPU's kernel sees the lengths, for itself or for a device that has none.
 TEST_P(CachedAttentionTest, LengthsWithoutRoomWriteNothing) {
+  const bool by_cpu = device().is_cpu() || !HasKernel(device().type(), OpId::kCachedAttention);
   for (const double length : {-1., 8., 1e9}) {
     SCOPED_TRACE(length);
     Tensors t = Make({2, 1, 8, 4, {length}}, DataType::kFloat32, device());
     const std::vector<double> keys = ToDoubles(t.keys);
-    if (device().is_cpu()) {
+    if (by_cpu) {
       EXPECT_THROW(t.Run({.scale = 1}), Error);
     } else {
       t.Run({.scale = 1});
