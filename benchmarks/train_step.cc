@@ -91,14 +91,14 @@ class SplitMix64 {
 };
 
 /// Of tensors that no other shares memory with.
-std::int64_t Bytes(const optim::NamedTensors& tensors) {
+std::int64_t Bytes(const NamedTensors& tensors) {
   std::int64_t bytes = 0;
   for (const auto& [name, tensor] : tensors)
     bytes += static_cast<std::int64_t>(tensor.nbytes());
   return bytes;
 }
 
-std::int64_t NumElements(const optim::NamedTensors& tensors) {
+std::int64_t NumElements(const NamedTensors& tensors) {
   std::int64_t elements = 0;
   for (const auto& [name, tensor] : tensors)
     elements += tensor.numel();
@@ -106,8 +106,8 @@ std::int64_t NumElements(const optim::NamedTensors& tensors) {
 }
 
 /// The parameters that training changes.
-optim::NamedTensors TrainedParameters(const models::Model& model) {
-  optim::NamedTensors trained = model.module->NamedParameters();
+NamedTensors TrainedParameters(const models::Model& model) {
+  NamedTensors trained = model.module->NamedParameters();
   std::erase_if(trained, [](const auto& parameter) { return !parameter.second.requires_grad(); });
   return trained;
 }
@@ -169,7 +169,7 @@ void Run(const Options& o) {
                                      .targets = models::ParseLoraTargets(o.lora_target_modules)},
                  0);
   }
-  const optim::NamedTensors trained = TrainedParameters(model);
+  const NamedTensors trained = TrainedParameters(model);
   optim::AdamW optimizer(optim::DecayMatricesOnly(trained, 0.1), {0.9, 0.95, 1e-8});
   trainer::StepRunner runner(model, optimizer,
                              {autocast_dtype, kGradClip, trainer::ParseGraphMode(o.graph)},

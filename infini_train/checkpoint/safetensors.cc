@@ -231,7 +231,7 @@ std::size_t SafetensorsFile::ReadAhead(const std::string& name) const {
 void WriteSafetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata,
                       std::optional<DataType> dtype) {
-  std::vector<std::pair<std::string, Tensor>> ordered = tensors;
+  NamedTensors ordered = tensors;
   std::sort(ordered.begin(), ordered.end(), [&](const auto& a, const auto& b) {
     return std::pair(TypeOrder(StoredType(a.second, dtype)), a.first) <
            std::pair(TypeOrder(StoredType(b.second, dtype)), b.first);

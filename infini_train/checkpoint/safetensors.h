@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "infini_train/core/api.h"
@@ -20,8 +19,6 @@ class JsonNode;
 /// The safetensors format: 8-byte little-endian header length, JSON header, tensor data. See
 /// https://github.com/huggingface/safetensors#format.
 namespace infini_train::checkpoint {
-
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 /// A memory-mapped safetensors file.
 class INFINI_TRAIN_API SafetensorsFile {

@@ -177,7 +177,7 @@ TrainingState LoadTrainingState(const fs::path& folder) {
   if (!data.is_null()) state.data_state = data.value().dump();
   const auto load = [](const fs::path& file_path) {
     const SafetensorsFile file(file_path);
-    std::vector<std::pair<std::string, Tensor>> tensors;
+    NamedTensors tensors;
     for (const std::string& name : file.Names())
       tensors.emplace_back(name, file.Load(name));
     return tensors;

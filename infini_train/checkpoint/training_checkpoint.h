@@ -5,8 +5,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "infini_train/core/api.h"
 #include "infini_train/core/generator.h"
@@ -25,9 +23,9 @@ struct TrainingState {
   /// Steps of the optimizer, which its state is about: fewer than the run's where it began anew
   /// when the run was resumed.
   std::int64_t optimizer_step = 0;
-  std::vector<std::pair<std::string, Tensor>> optimizer_state;
+  NamedTensors optimizer_state;
   /// Transformer::Fp8State; empty where nothing was computed in FP8.
-  std::vector<std::pair<std::string, Tensor>> fp8_state = {};
+  NamedTensors fp8_state = {};
   Generator::State random;
   /// State of the data loader, as it writes it (JSON text).
   std::string data_state;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "infini_train/core/api.h"
@@ -152,5 +153,8 @@ class INFINI_TRAIN_API WeakTensor {
 /// Read-only and writable lists of tensors as op arguments.
 using TensorList = std::span<const Tensor>;
 using MutableTensorList = std::span<Tensor>;
+
+/// Tensors of a model, an optimizer or a file with their names, in order.
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 }  // namespace infini_train

@@ -53,8 +53,6 @@ struct ForwardContext {
   double auxiliary_weight = 1.0;
 };
 
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
-
 /// A node in a tree of layers with named parameters, buffers and children. Names are dotted paths
 /// from the root ("h.0.attn.c_attn.weight"), in order of registration.
 class INFINI_TRAIN_API Module {

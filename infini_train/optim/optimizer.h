@@ -11,8 +11,6 @@
 
 namespace infini_train::optim {
 
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
-
 /// Parameters that share hyperparameters.
 struct ParameterGroup {
   NamedTensors parameters;

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "infini_train/core/api.h"
@@ -29,8 +28,6 @@ namespace infini_train::parallel {
 /// becomes final (RegisterFinalGradHook) and overlaps nothing. For use by one thread.
 class INFINI_TRAIN_API DataParallel {
  public:
-  using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
-
   static constexpr double kDefaultBucketMb = 25.0;
 
   /// `parameters` in order of their use in forward; those that require no gradient are ignored.

@@ -19,7 +19,7 @@ bool AllFinite(const Tensor& tensor) {
 
 std::string FindNonFinite(const models::Model& model, const Tensor& ids, const Tensor& targets,
                           const nn::ForwardContext& context) {
-  const nn::NamedTensors parameters = model.module->NamedParameters();
+  const NamedTensors parameters = model.module->NamedParameters();
   for (const auto& [name, parameter] : parameters) {
     if (!AllFinite(parameter)) return fmt::format("parameter {}", name);
   }

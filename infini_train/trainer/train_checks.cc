@@ -244,7 +244,7 @@ nn::ActivationCheckpointing MakeCheckpointing(const TrainOptions& o) {
 }
 
 std::unique_ptr<optim::Optimizer> MakeOptimizer(const TrainOptions& o, const models::Model& model) {
-  nn::NamedTensors parameters = model.module->NamedParameters();
+  NamedTensors parameters = model.module->NamedParameters();
   std::erase_if(parameters, [](const auto& entry) { return !entry.second.requires_grad(); });
   auto groups = optim::DecayMatricesOnly(parameters, o.weight_decay);
   if (ParseOptimizer(o.optimizer) == OptimizerKind::kSgd) {

@@ -44,14 +44,14 @@ class DecoderFiles : public ::testing::TestWithParam<std::string> {
     WriteBytes(path() + "/config.json", config.dump());
   }
   /// Tensors of what was saved, copied out of the mapping.
-  checkpoint::NamedTensors SavedTensors() const {
+  NamedTensors SavedTensors() const {
     const checkpoint::SafetensorsFolder files(path());
-    checkpoint::NamedTensors tensors;
+    NamedTensors tensors;
     for (const std::string& name : files.Names())
       tensors.emplace_back(name, Clone(files.Load(name)));
     return tensors;
   }
-  void SaveTensors(const checkpoint::NamedTensors& tensors) const {
+  void SaveTensors(const NamedTensors& tensors) const {
     checkpoint::WriteSafetensors(path() + "/model.safetensors", tensors);
   }
 
@@ -136,7 +136,7 @@ TEST_P(DecoderFiles, AreReadWithoutPrefixAndWithWhatOlderProgramsAdded) {
   config_.transformer.tie_word_embeddings = true;
   const Model model = SmallModel(config_);
   SaveModel(model, path());
-  checkpoint::NamedTensors tensors = SavedTensors();
+  NamedTensors tensors = SavedTensors();
   for (auto& [name, tensor] : tensors)
     name = name.substr(std::string("model.").size());
   for (const char* layer : {"", "layers.0.self_attn."})

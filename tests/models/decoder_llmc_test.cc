@@ -207,8 +207,8 @@ TEST_F(DecoderLlmc, ReadsHeadersWhoseRealNumbersWereCutDown) {
   file.Write(path(), true);
   EXPECT_EQ(LoadModelConfig(path()), config);
   const Model loaded = LoadModel(path(), {.device = {}, .dtype = DataType::kFloat32});
-  const nn::NamedTensors expected = model.module->NamedParameters();
-  const nn::NamedTensors found = loaded.module->NamedParameters();
+  const NamedTensors expected = model.module->NamedParameters();
+  const NamedTensors found = loaded.module->NamedParameters();
   const NoGrad no_grad;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(testing::BytesOf(found[i].second),

@@ -121,8 +121,8 @@ TEST_P(ModelGolden, EveryGradient) {
   fs::copy_file(golden_.folder() / "config.json", folder / "config.json");
   fs::copy_file(golden_.folder() / "gradients.safetensors", folder / "model.safetensors");
   const Model gradients = LoadModel(folder.path());
-  const nn::NamedTensors expected = gradients.module->NamedParameters();
-  const nn::NamedTensors parameters = model_.module->NamedParameters();
+  const NamedTensors expected = gradients.module->NamedParameters();
+  const NamedTensors parameters = model_.module->NamedParameters();
   ASSERT_EQ(parameters.size(), expected.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, parameter] = parameters[i];

@@ -79,7 +79,7 @@ TEST_P(LoraGolden, GradientsOfAdaptersAlone) {
 TEST_P(LoraGolden, TrainingSteps) {
   const nlohmann::json& settings = peft_.json()["optimizer"];
   const std::vector<double> betas = settings["betas"];
-  nn::NamedTensors trained;
+  NamedTensors trained;
   for (const auto& entry : model_.module->NamedParameters())
     if (entry.second.requires_grad()) trained.push_back(entry);
   optim::AdamW optimizer(optim::DecayMatricesOnly(trained, settings["weight_decay"]),
@@ -140,7 +140,7 @@ TEST_P(LoraGolden, MergedItComputesTheSameAndIsAModelLikeAnother) {
   lora_.Unmerge();
   EXPECT_EQ(BytesOf(Logits()), before);
   SCOPED_TRACE("the weights of the base");
-  const nn::NamedTensors base = LoadModel(base_.folder()).module->NamedParameters();
+  const NamedTensors base = LoadModel(base_.folder()).module->NamedParameters();
   std::size_t i = 0;
   for (const auto& [name, parameter] : model_.module->NamedParameters()) {
     if (name.find(".lora.") != std::string::npos) continue;

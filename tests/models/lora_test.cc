@@ -290,7 +290,7 @@ TEST(LoraFiles, NamesWithoutThePrefixAndOtherTypesAreRead) {
   const Lora lora(model, {.rank = 2, .targets = {{"c_fc"}, {}}}, 1);
   lora.Save(folder / "lora", "");
   const std::string path = folder / "lora/adapter_model.safetensors";
-  checkpoint::NamedTensors tensors;
+  NamedTensors tensors;
   {
     const checkpoint::SafetensorsFile file(path);
     for (const std::string& name : file.Names()) {

@@ -130,7 +130,7 @@ TEST(MixtralFiles, HaveThePublishedNames) {
   EXPECT_EQ(files.shape(layer + "experts.2.w1.weight"), Dims({20, 16}));
   EXPECT_EQ(files.shape(layer + "experts.2.w3.weight"), Dims({20, 16}));
   EXPECT_EQ(files.shape(layer + "experts.2.w2.weight"), Dims({16, 20}));
-  const nn::NamedTensors named = model.module->NamedParameters();
+  const NamedTensors named = model.module->NamedParameters();
   for (const auto& [name, parameter] : named) {
     if (name != "h.1.mlp.experts.c_fc.weight") continue;
     const Tensor expert = Select(parameter.Detach(), 0, 2);
@@ -146,7 +146,7 @@ TEST(MixtralFiles, MayHaveAllExpertsInOneTensor) {
   const TemporaryFolder folder;
   const Model model = SmallModel(SmallMixtral());
   SaveModel(model, folder.path());
-  checkpoint::NamedTensors tensors;
+  NamedTensors tensors;
   {
     const NoGrad no_grad;
     const checkpoint::SafetensorsFolder files(folder.path());

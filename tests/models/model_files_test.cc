@@ -101,8 +101,8 @@ TEST(ModelFiles, ConvertsTypesOnSavingAndLoading) {
     EXPECT_EQ(files.dtype(name), dtype);
     EXPECT_THAT(ReadFile(folder / "config.json"), HasSubstr(std::string(ToString(dtype))));
     const Model loaded = LoadModel(folder.path(), {.device = {}, .dtype = DataType::kFloat32});
-    const nn::NamedTensors expected = model.module->NamedParameters();
-    const nn::NamedTensors found = loaded.module->NamedParameters();
+    const NamedTensors expected = model.module->NamedParameters();
+    const NamedTensors found = loaded.module->NamedParameters();
     const NoGrad no_grad;
     for (std::size_t i = 0; i < found.size(); ++i) {
       EXPECT_EQ(BytesOf(found[i].second),
@@ -117,7 +117,7 @@ TEST(ModelFiles, ConvertsTypesOnSavingAndLoading) {
 TEST(ModelFiles, ListsEverythingThatDoesNotFit) {
   const TemporaryFolder folder;
   SaveModel(SmallModel(), folder.path());
-  checkpoint::NamedTensors tensors;
+  NamedTensors tensors;
   {
     const checkpoint::SafetensorsFolder files(folder.path());
     for (const std::string& name : files.Names()) {

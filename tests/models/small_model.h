@@ -67,8 +67,8 @@ inline Model SmallModel(const ModelConfig& config = SmallConfig()) {
 
 inline void ExpectSameModel(const Model& a, const Model& b) {
   EXPECT_EQ(a.config, b.config);
-  const nn::NamedTensors left = a.module->NamedParameters();
-  const nn::NamedTensors right = b.module->NamedParameters();
+  const NamedTensors left = a.module->NamedParameters();
+  const NamedTensors right = b.module->NamedParameters();
   ASSERT_EQ(left.size(), right.size());
   for (std::size_t i = 0; i < left.size(); ++i) {
     EXPECT_EQ(left[i].first, right[i].first);

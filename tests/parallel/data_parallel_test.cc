@@ -15,7 +15,6 @@ namespace {
 using parallel::DataParallel;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using NamedTensors = DataParallel::NamedTensors;
 
 /// Parameters p0, p1, ... of `count` elements, different on each rank.
 NamedTensors MakeParameters(Device device, int num, std::int64_t count, int rank,

@@ -382,7 +382,7 @@ TEST_P(StepRunnerTest, AReplayGoesOnFromAnotherState) {
   ExpectTheSame({}, [](Training& training) {
     for (int step = 0; step < 4; ++step)
       training.Step(FullStep(step));
-    optim::NamedTensors state = training.optimizer->StateDict();
+    NamedTensors state = training.optimizer->StateDict();
     for (auto& [name, tensor] : state)
       tensor = Clone(tensor);
     const Generator::State random = DefaultGenerator().state();

@@ -142,8 +142,8 @@ inline void ExpectSameCheckpoint(const std::string& a, const std::string& b) {
 
 /// Each parameter of two checkpoints by its Euclidean norm.
 inline void ExpectCloseWeights(const std::string& a, const std::string& b, double tolerance) {
-  const nn::NamedTensors first = models::LoadModel(a).module->NamedParameters();
-  const nn::NamedTensors second = models::LoadModel(b).module->NamedParameters();
+  const NamedTensors first = models::LoadModel(a).module->NamedParameters();
+  const NamedTensors second = models::LoadModel(b).module->NamedParameters();
   ASSERT_EQ(first.size(), second.size());
   for (std::size_t i = 0; i < first.size(); ++i) {
     const std::vector<float> x = first[i].second.ToVector<float>();

@@ -154,7 +154,7 @@ TEST(Resume, RefusesScalesOfFp8ThatDoNotFit) {
   options.num_iteration = 6;
   options.load = options.save;
   const std::string file = Checkpoint(options.save, 4) + kFp8Scales;
-  std::vector<std::pair<std::string, Tensor>> scales;
+  NamedTensors scales;
   {
     const checkpoint::SafetensorsFile written(file);
     for (const std::string& name : written.Names())

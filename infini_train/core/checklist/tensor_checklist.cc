@@ -93,8 +93,7 @@ std::string JoinNames(std::vector<std::string> names) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-TensorChecklist::TensorChecklist(std::string source,
-                                 const std::vector<std::pair<std::string, Tensor>>& found)
+TensorChecklist::TensorChecklist(std::string source, const NamedTensors& found)
     : source_(std::move(source)) {
   for (const auto& [name, tensor] : found)
     AddFound(name, tensor.dtype(), tensor.shape());

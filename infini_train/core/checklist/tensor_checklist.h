@@ -19,7 +19,7 @@ namespace infini_train {
 class TensorChecklist {
  public:
   /// `source` is where they are, for the message. Of several tensors of a name the first counts.
-  TensorChecklist(std::string source, const std::vector<std::pair<std::string, Tensor>>& found);
+  TensorChecklist(std::string source, const NamedTensors& found);
 
   /// Of a file, or whatever has path(), Names(), dtype(name) and shape(name).
   template <typename Files>

@@ -53,7 +53,7 @@ void VisitParts(const ModelFamily& family, const Model& model, PartsOf parts_of,
 }  // namespace
 
 std::unordered_map<std::string, Tensor> ParametersByName(const Model& model) {
-  const nn::NamedTensors named = model.module->NamedParameters();
+  const NamedTensors named = model.module->NamedParameters();
   return {named.begin(), named.end()};
 }
 
@@ -78,8 +78,8 @@ void CopyWeight(const Tensor& target, const Tensor& stored) {
   }
 }
 
-checkpoint::NamedTensors WeightsForFile(const ModelFamily& family, const Model& model) {
-  checkpoint::NamedTensors tensors;
+NamedTensors WeightsForFile(const ModelFamily& family, const Model& model) {
+  NamedTensors tensors;
   const auto all = [](const WeightMapping& mapping) { return mapping.parts; };
   VisitParts(family, model, all, [&](const WeightPart& part, const Tensor& rows, const Tensor&) {
     tensors.emplace_back(SavedName(family, part.name),

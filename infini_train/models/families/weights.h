@@ -21,7 +21,7 @@ std::unordered_map<std::string, Tensor> ParametersByName(const Model& model);
 void CopyWeight(const Tensor& target, const Tensor& stored);
 
 /// The tensors of a model by the names and in the layouts of its family's files.
-checkpoint::NamedTensors WeightsForFile(const ModelFamily& family, const Model& model);
+NamedTensors WeightsForFile(const ModelFamily& family, const Model& model);
 
 /// Where each weight of a folder goes.
 class WeightPlan {

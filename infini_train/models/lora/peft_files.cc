@@ -162,7 +162,7 @@ std::vector<PeftWeights> FindPeftWeights(const checkpoint::SafetensorsFile& file
 }
 
 void WritePeftWeights(const fs::path& folder, const std::vector<LoraSite>& sites) {
-  checkpoint::NamedTensors tensors;
+  NamedTensors tensors;
   for (const LoraSite& site : sites) {
     for (const nn::LoraAdapters::Adapter& adapter : site.linear->lora()->adapters()) {
       if (adapter.row != site.row) continue;
