@@ -167,7 +167,7 @@ TEST_P(GraphTest, BackwardMayComeLater) {
 
 TEST_P(GraphTest, RandomNumbersOfTheHostAreRefused) {
   const std::string message =
-      testing::MessageOf([&] { DeviceGraph graph(device(), [] { Uniform({3}); }); });
+      test::MessageOf([&] { DeviceGraph graph(device(), [] { Uniform({3}); }); });
   EXPECT_THAT(message, ::testing::HasSubstr("random numbers on the CPU are not part of a graph"));
   EXPECT_EQ(Uniform({3}).numel(), 3);
 }

@@ -21,7 +21,7 @@ using test::CheckGradients;
 using test::ExpectEqual;
 using test::Inputs;
 using test::MakeTensor;
-using testing::MessageOf;
+using test::MessageOf;
 
 class LowRankTest : public DeviceTest {
  protected:

@@ -19,7 +19,7 @@ std::string NameOf(StreamHandle stream) {
 }
 
 /// Two devices in host memory that note the order of what they are asked for. A stream is its name.
-class NotingDeviceGuard final : public testing::MockDeviceGuard {
+class NotingDeviceGuard final : public test::MockDeviceGuard {
  public:
   void CopyAsync(void* destination, const void* source, std::size_t bytes, CopyKind kind,
                  StreamHandle stream) override {

@@ -28,9 +28,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using infini_train::testing::InChildProcess;
-using infini_train::testing::MessageOf;
-using infini_train::testing::TemporaryFolder;
+using infini_train::test::InChildProcess;
+using infini_train::test::MessageOf;
+using infini_train::test::TemporaryFolder;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kValues = 50'000;

@@ -15,9 +15,9 @@
 namespace infini_train::checkpoint {
 namespace {
 
-using infini_train::testing::MessageOf;
-using infini_train::testing::TemporaryFolder;
-using infini_train::testing::WriteBytes;
+using infini_train::test::MessageOf;
+using infini_train::test::TemporaryFolder;
+using infini_train::test::WriteBytes;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

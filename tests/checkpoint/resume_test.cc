@@ -20,8 +20,8 @@
 namespace infini_train::checkpoint {
 namespace {
 
-using infini_train::testing::BytesOf;
-using infini_train::testing::TemporaryFolder;
+using infini_train::test::BytesOf;
+using infini_train::test::TemporaryFolder;
 
 constexpr std::int64_t kSavedAt = 300;
 constexpr std::int64_t kSteps = 1000;

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace infini_train::testing {
+namespace infini_train::test {
 
 /// The 8 bytes that start a safetensors file.
 inline std::string HeaderLength(std::uint64_t length) {
@@ -25,4 +25,4 @@ inline std::string OneToFour() {
   return bytes;
 }
 
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

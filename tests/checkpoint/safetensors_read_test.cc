@@ -15,12 +15,12 @@
 namespace infini_train::checkpoint {
 namespace {
 
-using infini_train::testing::HeaderLength;
-using infini_train::testing::MessageOf;
-using infini_train::testing::OneToFour;
-using infini_train::testing::SafetensorsBytes;
-using infini_train::testing::TemporaryFolder;
-using infini_train::testing::WriteBytes;
+using infini_train::test::HeaderLength;
+using infini_train::test::MessageOf;
+using infini_train::test::OneToFour;
+using infini_train::test::SafetensorsBytes;
+using infini_train::test::TemporaryFolder;
+using infini_train::test::WriteBytes;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

@@ -20,11 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using infini_train::testing::BytesOf;
-using infini_train::testing::MessageOf;
-using infini_train::testing::NamesIn;
-using infini_train::testing::TemporaryFolder;
-using infini_train::testing::WriteBytes;
+using infini_train::test::BytesOf;
+using infini_train::test::MessageOf;
+using infini_train::test::NamesIn;
+using infini_train::test::TemporaryFolder;
+using infini_train::test::WriteBytes;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;

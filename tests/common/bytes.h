@@ -6,7 +6,7 @@
 
 #include "infini_train/core/tensor.h"
 
-namespace infini_train::testing {
+namespace infini_train::test {
 
 /// Makes a file of these bytes.
 inline void WriteBytes(const std::string& path, std::string_view bytes) {
@@ -21,4 +21,4 @@ inline std::string BytesOf(const Tensor& tensor) {
   return bytes;
 }
 
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

@@ -8,7 +8,7 @@
 
 #include "infini_train/core/error.h"
 
-namespace infini_train::testing {
+namespace infini_train::test {
 
 /// The message of the Error that `call(body)` throws; fails the test, and is empty, when it throws
 /// none.
@@ -32,8 +32,8 @@ std::string MessageOf(Body body) {
 
 /// Expects an infini_train::Error whose message contains `part`. GoogleMock's ThrowsMessage would
 /// compile matchers for each statement.
-#define EXPECT_ERROR(statement, part)                                         \
-  EXPECT_THAT(::infini_train::testing::MessageOf([&] { (void)(statement); }), \
+#define EXPECT_ERROR(statement, part)                                      \
+  EXPECT_THAT(::infini_train::test::MessageOf([&] { (void)(statement); }), \
               ::testing::HasSubstr(part))
 
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace infini_train::testing {
+namespace infini_train::test {
 
 /// A folder that is removed at the end of a test.
 class TemporaryFolder {
@@ -39,4 +39,4 @@ inline std::vector<std::string> NamesIn(const std::string& folder) {
   return names;
 }
 
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

@@ -15,8 +15,8 @@
 namespace infini_train {
 namespace {
 
+using test::InChildProcess;
 using ::testing::HasSubstr;
-using testing::InChildProcess;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
 
@@ -71,7 +71,7 @@ TEST(ConformanceSuites, CoverEveryDeclaredOp) {
 
 TEST(Conformance, TellsRightFromWrongNativeFromFallback) {
   InChildProcess([] {
-    testing::RegisterMockProvider();
+    test::RegisterMockProvider();
     SetFallbackMode(FallbackMode::kSilent);
     const conformance::Report report = conformance::Run(
         {kMock, {"Neg", "Square", "Sqrt", "Exp", "Abs", "Log"}, /*benchmark=*/false, nullptr});

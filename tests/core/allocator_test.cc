@@ -26,9 +26,9 @@ using allocator::EmptyCache;
 using allocator::Free;
 using allocator::RecordStream;
 using allocator::Stats;
-using testing::InChildProcess;
-using testing::MockRuntime;
-using testing::MockStream;
+using test::InChildProcess;
+using test::MockRuntime;
+using test::MockStream;
 
 constexpr std::size_t kKiB = std::size_t{1} << 10;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -38,7 +38,7 @@ const Device kMock(DeviceType::kPrivateUse1, 0);
 template <typename Body>
 void WithMockProvider(Body&& body) {
   InChildProcess([&] {
-    testing::RegisterMockProvider();
+    test::RegisterMockProvider();
     body();
   });
 }

@@ -9,7 +9,7 @@
 
 #include "tests/common/errors.h"
 
-namespace infini_train::testing {
+namespace infini_train::test {
 
 /// Runs `body` in a child process, for what a process can do only once (registering a provider).
 /// Expectations that fail there fail the calling test.
@@ -29,4 +29,4 @@ void InChildProcess(Body&& body) {
   EXPECT_EQ(WEXITSTATUS(status), EXIT_SUCCESS) << "see the failures above";
 }
 
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

@@ -20,10 +20,10 @@ namespace infini_train {
 namespace {
 
 using core::RegisterPrivateUse1Backend;
-using testing::InChildProcess;
-using testing::MockRuntime;
-using testing::RegisterMockProvider;
-using testing::RegisterMockRuntime;
+using test::InChildProcess;
+using test::MockRuntime;
+using test::RegisterMockProvider;
+using test::RegisterMockRuntime;
 
 constexpr auto kPrivateUse1 = DeviceType::kPrivateUse1;
 
@@ -162,7 +162,7 @@ TEST(DeviceGuardRegistry, StartsTheRuntimeOnceUnderManyThreads) {
         kPrivateUse1,
         [] {
           std::this_thread::sleep_for(std::chrono::milliseconds(20));
-          return testing::MakeMockDeviceGuard();
+          return test::MakeMockDeviceGuard();
         },
         "mock.cc", 1);
     std::vector<DeviceGuardImpl*> seen(64);
@@ -182,11 +182,9 @@ TEST(DeviceGuardRegistry, StartsTheRuntimeOnceUnderManyThreads) {
 
 TEST(DeviceGuardRegistry, NamesBothPlacesOfADuplicate) {
   InChildProcess([] {
-    detail::DeviceGuardRegistrar(kPrivateUse1, &testing::MakeMockDeviceGuard, "a.cc", 12);
+    detail::DeviceGuardRegistrar(kPrivateUse1, &test::MakeMockDeviceGuard, "a.cc", 12);
     EXPECT_THAT(
-        [] {
-          detail::DeviceGuardRegistrar(kPrivateUse1, &testing::MakeMockDeviceGuard, "b.cc", 34);
-        },
+        [] { detail::DeviceGuardRegistrar(kPrivateUse1, &test::MakeMockDeviceGuard, "b.cc", 34); },
         ::testing::ThrowsMessage<Error>(
             ::testing::AllOf(::testing::HasSubstr("a.cc:12"), ::testing::HasSubstr("b.cc:34"))));
   });
@@ -211,7 +209,7 @@ TEST(DeviceGuardRegistry, TriesAgainAfterAFailedStart) {
         kPrivateUse1,
         [] {
           if (++attempts == 1) throw Error("the driver is not loaded");
-          return testing::MakeMockDeviceGuard();
+          return test::MakeMockDeviceGuard();
         },
         "mock.cc", 1);
     EXPECT_ERROR(GetDeviceGuardImpl(kPrivateUse1), "the driver is not loaded");

@@ -28,7 +28,7 @@ class File : public ::testing::Test {
     return std::distance(fs::directory_iterator(folder_), fs::directory_iterator());
   }
 
-  const testing::TemporaryFolder temporary_;
+  const test::TemporaryFolder temporary_;
   const fs::path folder_ = temporary_.path();
 };
 
@@ -166,7 +166,7 @@ TEST_F(File, AreListedByName) {
   EXPECT_TRUE(ListFolder(Path("missing")).empty());
   EXPECT_TRUE(ListFolder(Path("a")).empty());
   fs::permissions(folder_, static_cast<fs::perms>(0300));
-  testing::InChildProcess([&] {
+  test::InChildProcess([&] {
     // The superuser may read everywhere.
     if (::geteuid() == 0) {
       ASSERT_EQ(::seteuid(65534), 0);
@@ -179,7 +179,7 @@ TEST_F(File, AreListedByName) {
 TEST_F(File, ReportsAReadOnlyFolder) {
   WriteFileAtomically(Path("a"), "old");
   fs::permissions(folder_, static_cast<fs::perms>(0555));
-  testing::InChildProcess([&] {
+  test::InChildProcess([&] {
     // The superuser may write everywhere.
     if (::geteuid() == 0) {
       ASSERT_EQ(::seteuid(65534), 0);

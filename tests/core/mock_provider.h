@@ -17,7 +17,7 @@
 #include "infini_train/core/device/device_guard.h"
 #include "infini_train/core/device/private_use1.h"
 
-namespace infini_train::testing {
+namespace infini_train::test {
 
 /// A stream on which work finishes when the test says so.
 struct MockStream {
@@ -283,4 +283,4 @@ inline void RegisterMockProvider(const std::string& name = "mock") {
   RegisterMockRuntime();
 }
 
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

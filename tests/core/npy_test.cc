@@ -42,7 +42,7 @@ class Npy : public ::testing::Test {
  protected:
   std::string Path(const std::string& name) const { return folder_ / name; }
 
-  const testing::TemporaryFolder folder_;
+  const test::TemporaryFolder folder_;
 };
 
 TEST_F(Npy, ReadsWhatNumPyWrites) {

@@ -23,10 +23,10 @@ using allocator::Free;
 using allocator::PrivateMemory;
 using allocator::RecordStream;
 using allocator::Stats;
-using ::infini_train::testing::InChildProcess;
-using ::infini_train::testing::MessageOf;
-using ::infini_train::testing::MockRuntime;
-using ::infini_train::testing::MockStream;
+using ::infini_train::test::InChildProcess;
+using ::infini_train::test::MessageOf;
+using ::infini_train::test::MockRuntime;
+using ::infini_train::test::MockStream;
 using ::testing::HasSubstr;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -36,7 +36,7 @@ constexpr std::size_t kSizes[] = {1000, kMiB, 64 * kMiB};
 template <typename Body>
 void WithMockProvider(Body&& body) {
   InChildProcess([&] {
-    testing::RegisterMockProvider();
+    test::RegisterMockProvider();
     body();
   });
 }

@@ -13,7 +13,7 @@
 namespace infini_train {
 namespace {
 
-using infini_train::testing::MessageOf;
+using infini_train::test::MessageOf;
 
 TEST(JoinNames, PutsNamesTogetherThatDifferInANumber) {
   EXPECT_EQ(JoinNames({}), "");

@@ -116,8 +116,8 @@ TEST(TensorPrint, FollowsStrides) {
 }
 
 TEST(TensorPrint, NamesTheDevice) {
-  testing::InChildProcess([] {
-    testing::RegisterMockProvider("cpux");
+  test::InChildProcess([] {
+    test::RegisterMockProvider("cpux");
     const Tensor tensor = Tensor::Empty({2}, DataType::kInt32, Device(DeviceType::kPrivateUse1, 1));
     const std::int32_t values[] = {1, 2};
     tensor.CopyFromHost(values, sizeof(values));

@@ -16,8 +16,8 @@
 namespace infini_train {
 namespace {
 
+using test::InChildProcess;
 using ::testing::ElementsAreArray;
-using testing::InChildProcess;
 
 Tensor Iota(const Dims& shape) {
   std::vector<std::int32_t> values(static_cast<std::size_t>(Numel(shape)));
@@ -159,19 +159,19 @@ TEST(Tensor, ConvertsItsOnlyElement) {
 
 TEST(Tensor, CopiesFromAndToADevice) {
   InChildProcess([] {
-    testing::RegisterMockProvider();
+    test::RegisterMockProvider();
     const Device device(DeviceType::kPrivateUse1, 1);
     const Tensor tensor = Tensor::Empty({2, 3}, DataType::kInt32, device);
     const std::vector<std::int32_t> values = {0, 1, 2, 3, 4, 5};
     tensor.CopyFromHost(values.data(), tensor.nbytes());
-    EXPECT_EQ(testing::MockRuntime::copies, 1);
+    EXPECT_EQ(test::MockRuntime::copies, 1);
     EXPECT_EQ(tensor.ToVector<std::int32_t>(), values);
     EXPECT_THAT(tensor.AsStrided({2, 2}, {1, 3}, 1).ToVector<std::int32_t>(),
                 ElementsAreArray({1, 4, 2, 5}));
     EXPECT_THAT(tensor.AsStrided({3}, {-2}, 5).ToVector<std::int32_t>(),
                 ElementsAreArray({5, 3, 1}));
     EXPECT_EQ(tensor.AsStrided({}, {}, 4).Item(), 4);
-    EXPECT_EQ(testing::MockRuntime::current_device, 0);
+    EXPECT_EQ(test::MockRuntime::current_device, 0);
   });
 }
 

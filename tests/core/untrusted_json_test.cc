@@ -13,10 +13,10 @@
 namespace infini_train {
 namespace {
 
+using test::MessageOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using testing::MessageOf;
 using ::testing::StartsWith;
 
 std::string Refusal(const std::string& text, RepeatedKeys keys = RepeatedKeys::kLastCounts) {

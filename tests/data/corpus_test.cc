@@ -19,10 +19,10 @@ namespace infini_train {
 namespace {
 
 namespace fs = std::filesystem;
+using test::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::TemporaryFolder;
 
 constexpr int32_t kEndOfText = 256;
 
@@ -44,7 +44,7 @@ class CorpusTest : public ::testing::Test {
   TokenizeResult Run() const { return TokenizeCorpus(*tokenizer_, options_); }
 
   std::string Refusal() const {
-    return testing::MessageOf([&] { Run(); });
+    return test::MessageOf([&] { Run(); });
   }
 
   // The text of token files, with | for the end of a text.

@@ -17,12 +17,12 @@
 namespace infini_train {
 namespace {
 
+using test::MessageOf;
+using test::TemporaryFolder;
+using test::WriteRawShard;
+using test::WriteShard16;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::MessageOf;
-using testing::TemporaryFolder;
-using testing::WriteRawShard;
-using testing::WriteShard16;
 
 std::shared_ptr<const TokenDataset> Open(const std::string& pattern) {
   return std::make_shared<const TokenDataset>(std::vector<std::string>{pattern});

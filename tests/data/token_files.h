@@ -8,7 +8,7 @@
 
 #include "tests/common/temporary_folder.h"
 
-namespace infini_train::testing {
+namespace infini_train::test {
 
 /// Writes a token file byte by byte, so that it may be wrong: `announced` tokens in the header,
 /// `count` tokens first, first + 1, ... in the file.
@@ -40,4 +40,4 @@ inline void WriteShard16(const std::string& path, int64_t count, uint16_t first 
   WriteRawShard<uint16_t>(path, 20240520, 1, static_cast<int32_t>(count), count, first);
 }
 
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

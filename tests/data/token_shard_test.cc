@@ -18,15 +18,15 @@
 namespace infini_train {
 namespace {
 
+using test::TemporaryFolder;
+using test::WriteRawShard;
+using test::WriteShard16;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
-using testing::WriteRawShard;
-using testing::WriteShard16;
 
 std::string OpenError(const std::string& path) {
-  return testing::MessageOf([&] { const TokenShard shard(path); });
+  return test::MessageOf([&] { const TokenShard shard(path); });
 }
 
 TEST(TokenShard, ReadsBothTypes) {

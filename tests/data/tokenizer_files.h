@@ -7,7 +7,7 @@
 #include "infini_train/data/tokenizer/byte_alphabet.h"
 #include "infini_train/data/unicode/unicode.h"
 
-namespace infini_train::testing {
+namespace infini_train::test {
 
 /// The characters that stand for the bytes of `text`.
 inline std::string InAlphabet(std::string_view text) {
@@ -43,4 +43,4 @@ inline void WriteJson(const std::string& path, const nlohmann::json& value) {
   std::ofstream(path) << value.dump();
 }
 
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

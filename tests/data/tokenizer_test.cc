@@ -21,15 +21,15 @@
 namespace infini_train {
 namespace {
 
+using test::ByteLevelTokenizer;
+using test::ByteVocabulary;
+using test::InAlphabet;
+using test::TemporaryFolder;
+using test::WriteJson;
 using ::testing::AllOf;
-using testing::ByteLevelTokenizer;
-using testing::ByteVocabulary;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::InAlphabet;
 using ::testing::IsEmpty;
-using testing::TemporaryFolder;
-using testing::WriteJson;
 using Json = nlohmann::json;
 
 class TokenizerFile : public ::testing::Test {
@@ -309,7 +309,7 @@ TEST_F(TokenizerFile, RefusesWhatItDoesNotUnderstand) {
 
 TEST_F(TokenizerFile, RefusesWhatIsNotJson) {
   const auto message = [](const std::string& path) -> std::string {
-    return testing::MessageOf([&] { LoadTokenizer(path); });
+    return test::MessageOf([&] { LoadTokenizer(path); });
   };
   EXPECT_THAT(message(folder_ / "missing.json"), HasSubstr("No such file"));
   EXPECT_THAT(message(folder_.path()), HasSubstr("tokenizer.json: cannot open"));

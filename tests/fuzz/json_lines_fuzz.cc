@@ -13,7 +13,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace infini_train;
   static const auto bytes = LoadTokenizer("bytes");
-  const testing::MemoryFile file(data, size);
+  const test::MemoryFile file(data, size);
   constexpr int64_t kLength = 16;
   try {
     const auto samples = std::make_shared<const SampleDataset>(

@@ -10,7 +10,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace infini_train;
-  const testing::MemoryFile file(data, size);
+  const test::MemoryFile file(data, size);
   try {
     const auto tokenizer = LoadLlmcTokenizer(file.path());
     const std::vector<int32_t> ids = tokenizer->Encode("ab abc  it's 12\n\n\u00e9");

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace infini_train::testing {
+namespace infini_train::test {
 
 /// A file in memory that readers can open by its path.
 class MemoryFile {
@@ -34,4 +34,4 @@ class MemoryFile {
   std::string path_;
 };
 
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   for (const models::ModelFamily* family : models::Families())
     ReadJson(*family, text);
-  const testing::MemoryFile input(data, size);
+  const test::MemoryFile input(data, size);
   try {
     models::LoadModelConfig(input.path());
   } catch (const Error&) {

@@ -10,7 +10,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace infini_train;
-  const testing::MemoryFile input(data, size);
+  const test::MemoryFile input(data, size);
   try {
     const checkpoint::SafetensorsFile file(input.path());
     for (const std::string& name : file.Names()) {

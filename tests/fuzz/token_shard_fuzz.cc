@@ -13,7 +13,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace infini_train;
-  const testing::MemoryFile file(data, size);
+  const test::MemoryFile file(data, size);
   try {
     const TokenShard shard(file.path());
     std::vector<int64_t> tokens(static_cast<size_t>(shard.size()));

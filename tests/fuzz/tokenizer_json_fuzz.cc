@@ -13,7 +13,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace infini_train;
   const uint8_t* const zero = std::find(data, data + size, uint8_t{0});
-  const testing::MemoryFile file(data, static_cast<size_t>(zero - data));
+  const test::MemoryFile file(data, static_cast<size_t>(zero - data));
   std::string_view text = "ab  abc \u00e9\u4f60 it's 12\n\n<|endoftext|>\xff";
   if (zero != data + size) {
     text = {reinterpret_cast<const char*>(zero + 1), static_cast<size_t>(data + size - zero - 1)};

@@ -27,13 +27,13 @@
 namespace infini_train::models {
 namespace {
 
-using infini_train::testing::ExpectSameModel;
-using infini_train::testing::MessageOf;
-using infini_train::testing::PeakMemory;
-using infini_train::testing::SmallDecoderConfig;
-using infini_train::testing::SmallModel;
-using infini_train::testing::TemporaryFolder;
-using infini_train::testing::WriteBytes;
+using infini_train::test::ExpectSameModel;
+using infini_train::test::MessageOf;
+using infini_train::test::PeakMemory;
+using infini_train::test::SmallDecoderConfig;
+using infini_train::test::SmallModel;
+using infini_train::test::TemporaryFolder;
+using infini_train::test::WriteBytes;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -211,8 +211,8 @@ TEST_F(DecoderLlmc, ReadsHeadersWhoseRealNumbersWereCutDown) {
   const NamedTensors found = loaded.module->NamedParameters();
   const NoGrad no_grad;
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(testing::BytesOf(found[i].second),
-              testing::BytesOf(To(To(expected[i].second, DataType::kBFloat16), DataType::kFloat32)))
+    EXPECT_EQ(test::BytesOf(found[i].second),
+              test::BytesOf(To(To(expected[i].second, DataType::kBFloat16), DataType::kFloat32)))
         << found[i].first;
   }
 }

@@ -11,7 +11,7 @@
 #include "infini_train/checkpoint/safetensors.h"
 #include "infini_train/core/file.h"
 
-namespace infini_train::testing {
+namespace infini_train::test {
 
 /// A family's folder of tests/golden/data; see tests/golden/README.md.
 class Golden {
@@ -56,4 +56,4 @@ inline double RelativeError(double found, double expected) {
   return std::isnan(away) ? INFINITY : away;
 }
 
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

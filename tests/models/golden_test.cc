@@ -24,9 +24,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using infini_train::testing::Golden;
-using infini_train::testing::RelativeError;
-using infini_train::testing::TemporaryFolder;
+using infini_train::test::Golden;
+using infini_train::test::RelativeError;
+using infini_train::test::TemporaryFolder;
 
 class ModelGolden : public DeviceTestWith<std::string> {
  protected:

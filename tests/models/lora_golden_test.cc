@@ -25,10 +25,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using infini_train::testing::BytesOf;
-using infini_train::testing::Golden;
-using infini_train::testing::RelativeError;
-using infini_train::testing::TemporaryFolder;
+using infini_train::test::BytesOf;
+using infini_train::test::Golden;
+using infini_train::test::RelativeError;
+using infini_train::test::TemporaryFolder;
 
 class LoraGolden : public ::testing::TestWithParam<std::string> {
  protected:

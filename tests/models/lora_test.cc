@@ -21,10 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using infini_train::testing::MessageOf;
-using infini_train::testing::SmallConfig;
-using infini_train::testing::SmallModel;
-using infini_train::testing::TemporaryFolder;
+using infini_train::test::MessageOf;
+using infini_train::test::SmallConfig;
+using infini_train::test::SmallModel;
+using infini_train::test::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

@@ -26,13 +26,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using infini_train::testing::BytesOf;
-using infini_train::testing::ExpectSameModel;
-using infini_train::testing::MessageOf;
-using infini_train::testing::SmallDecoderConfig;
-using infini_train::testing::SmallModel;
-using infini_train::testing::TemporaryFolder;
-using infini_train::testing::WriteBytes;
+using infini_train::test::BytesOf;
+using infini_train::test::ExpectSameModel;
+using infini_train::test::MessageOf;
+using infini_train::test::SmallDecoderConfig;
+using infini_train::test::SmallModel;
+using infini_train::test::TemporaryFolder;
+using infini_train::test::WriteBytes;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;

@@ -25,15 +25,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using infini_train::testing::BytesOf;
-using infini_train::testing::ExpectSameModel;
-using infini_train::testing::MessageOf;
-using infini_train::testing::NamesIn;
-using infini_train::testing::PeakMemory;
-using infini_train::testing::SmallConfig;
-using infini_train::testing::SmallModel;
-using infini_train::testing::TemporaryFolder;
-using infini_train::testing::WriteBytes;
+using infini_train::test::BytesOf;
+using infini_train::test::ExpectSameModel;
+using infini_train::test::MessageOf;
+using infini_train::test::NamesIn;
+using infini_train::test::PeakMemory;
+using infini_train::test::SmallConfig;
+using infini_train::test::SmallModel;
+using infini_train::test::TemporaryFolder;
+using infini_train::test::WriteBytes;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;

@@ -14,10 +14,10 @@
 namespace infini_train::models {
 namespace {
 
-using infini_train::testing::BytesOf;
-using infini_train::testing::ExpectSameModel;
-using infini_train::testing::SmallConfig;
-using infini_train::testing::SmallDecoderConfig;
+using infini_train::test::BytesOf;
+using infini_train::test::ExpectSameModel;
+using infini_train::test::SmallConfig;
+using infini_train::test::SmallDecoderConfig;
 
 TEST(Presets, HaveTheKnownNumbersOfParameters) {
   const std::pair<const char*, std::int64_t> known[] = {{"gpt2", 124'439'808},
@@ -65,7 +65,7 @@ TEST(Presets, HaveTheKnownNumbersOfParameters) {
 
 TEST(Presets, AModelThatTheMemoryCannotHoldIsRefused) {
   EXPECT_THAT(
-      testing::MessageOf([] { CreateModel(FindPreset("llama3.1-405b")->config, 1); }),
+      test::MessageOf([] { CreateModel(FindPreset("llama3.1-405b")->config, 1); }),
       ::testing::MatchesRegex("expected a model that fits the .* GiB of memory of cpu, found "
                               "one of 405853388800 parameters, which take 1511.9 GiB in "
                               "float32"));

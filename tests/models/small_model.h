@@ -11,7 +11,7 @@
 #include "infini_train/models/model.h"
 #include "tests/common/bytes.h"
 
-namespace infini_train::testing {
+namespace infini_train::test {
 
 using models::CreateModel;
 using models::Model;
@@ -83,4 +83,4 @@ inline long PeakMemory() {
   return usage.ru_maxrss;
 }
 
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

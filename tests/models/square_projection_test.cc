@@ -24,8 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using infini_train::testing::BytesOf;
-using infini_train::testing::TemporaryFolder;
+using infini_train::test::BytesOf;
+using infini_train::test::TemporaryFolder;
 
 const fs::path kFolder = fs::path(GOLDEN_FOLDER) / "square_projection";
 

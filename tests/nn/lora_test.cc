@@ -21,7 +21,7 @@
 namespace infini_train::nn {
 namespace {
 
-using infini_train::testing::MessageOf;
+using infini_train::test::MessageOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::FloatNear;

@@ -21,10 +21,10 @@
 namespace infini_train {
 namespace {
 
+using test::InChildProcess;
+using test::MockRuntime;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
-using testing::InChildProcess;
-using testing::MockRuntime;
 using ::testing::Not;
 
 const Device kMock(DeviceType::kPrivateUse1, 1);
@@ -33,7 +33,7 @@ const Device kMock(DeviceType::kPrivateUse1, 1);
 template <typename Body>
 void WithoutKernels(const Body& body) {
   InChildProcess([&] {
-    testing::RegisterMockProvider();
+    test::RegisterMockProvider();
     body();
     EXPECT_EQ(MockRuntime::current_device, 0) << "the current device was not restored";
   });

@@ -16,8 +16,8 @@
 namespace infini_train {
 namespace {
 
-using testing::InChildProcess;
-using testing::MockRuntime;
+using test::InChildProcess;
+using test::MockRuntime;
 
 const Device kMock(DeviceType::kPrivateUse1, 1);
 
@@ -40,7 +40,7 @@ std::string RangesOf(OpId id) {
 
 TEST(ProfilerRanges, SurroundKernelsAndFallbacksWhileTheyAreOn) {
   InChildProcess([] {
-    testing::RegisterMockProvider();
+    test::RegisterMockProvider();
     SetFallbackMode(FallbackMode::kSilent);
     const detail::KernelRegistrar<op::Neg, &NegKernel> neg(DeviceType::kPrivateUse1, "neg.cc", 1);
     EXPECT_EQ(RangesOf(OpId::kNeg), "kernel");
@@ -61,7 +61,7 @@ TEST(ProfilerRanges, SurroundKernelsAndFallbacksWhileTheyAreOn) {
 
 TEST(ProfilerRanges, TakeKernelsThatRegisterLater) {
   InChildProcess([] {
-    testing::RegisterMockProvider();
+    test::RegisterMockProvider();
     SetProfilerRanges(true);
     const detail::KernelRegistrar<op::Neg, &NegKernel> neg(DeviceType::kPrivateUse1, "neg.cc", 1);
     EXPECT_EQ(RangesOf(OpId::kNeg), "+Negkernel-");

@@ -47,7 +47,7 @@ TEST(ParallelContext, RanksDifferInTensorFirstThenDataThenPipeline) {
 }
 
 TEST(ParallelContext, DegreesMakeUpTheWorld) {
-  const std::string message = testing::MessageOf([] {
+  const std::string message = test::MessageOf([] {
     RunThreadRanks(DevicesOfRanks({}, 2), [](ParallelContext& context) {
       ParallelContext wrong(context.world()->Split(0, 0), 0, {.tensor = 2, .data = 2});
     });

@@ -174,9 +174,9 @@ TEST_P(DataParallelTest, AGradientThatComesTooLateIsAnError) {
     sync.EndStep();
     sync.BeginStep();
     sync.LastBackward();
-    EXPECT_THAT(testing::MessageOf([&] { Backward(SumOf(parameters, 1)); }),
+    EXPECT_THAT(test::MessageOf([&] { Backward(SumOf(parameters, 1)); }),
                 HasSubstr("parameter p1 got a gradient 1 times in the last backward of a step"));
-    EXPECT_THAT(testing::MessageOf([&] { DataParallel(communicator, parameters, 0.0); }),
+    EXPECT_THAT(test::MessageOf([&] { DataParallel(communicator, parameters, 0.0); }),
                 HasSubstr("more than 0 MB"));
   });
 }

@@ -13,9 +13,9 @@
 namespace infini_train::test {
 namespace {
 
+using test::MessageOf;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::MessageOf;
 
 /// What each rank's body threw; empty for nothing.
 std::vector<std::string> MessagesOf(int num_ranks, const std::function<void(Communicator&)>& body) {

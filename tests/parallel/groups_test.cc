@@ -148,7 +148,7 @@ TEST_P(CclGroupsTest, ARankThatFailsInAGroupEndsTheOthers) {
       }
     });
   };
-  const std::string first = testing::MessageOf(run);
+  const std::string first = test::MessageOf(run);
   EXPECT_THAT(messages, ::testing::Contains("not today"));
   EXPECT_THAT(messages, ::testing::Contains(first));
   EXPECT_EQ(messages.size(), static_cast<std::size_t>(size()));
@@ -165,15 +165,14 @@ TEST_P(CclGroupsTest, ARankThatStopsEndsWaitingCallsOfTheOthers) {
       communicator.Barrier();
     });
   };
-  EXPECT_EQ(testing::MessageOf(run), "not today");
+  EXPECT_EQ(test::MessageOf(run), "not today");
 }
 
 TEST_P(CclGroupsTest, AGroupCannotWait) {
   RunRanks([&](Communicator& communicator) {
     CclGroup group(communicator);
-    EXPECT_THAT(testing::MessageOf([&] { communicator.Barrier(); }), ::testing::HasSubstr("group"));
-    EXPECT_THAT(testing::MessageOf([&] { communicator.Split(0, 0); }),
-                ::testing::HasSubstr("group"));
+    EXPECT_THAT(test::MessageOf([&] { communicator.Barrier(); }), ::testing::HasSubstr("group"));
+    EXPECT_THAT(test::MessageOf([&] { communicator.Split(0, 0); }), ::testing::HasSubstr("group"));
     group.End();
   });
 }

@@ -11,7 +11,7 @@
 namespace infini_train::simt {
 namespace {
 
-using infini_train::testing::InChildProcess;
+using infini_train::test::InChildProcess;
 
 TEST(GemvPlan, IsWhatTheEnvironmentSays) {
   InChildProcess([] {

@@ -250,17 +250,17 @@ TEST_F(TrainCommandTest, TokenFilesThatAreWrongAreRefused) {
   ExpectRefused(train_on("missing.bin"), {"missing.bin"});
   std::ofstream(run_ / "empty.bin");
   ExpectRefused(train_on("empty.bin"), {"empty.bin"});
-  testing::WriteRawShard<std::uint16_t>(run_ / "truncated.bin", 20240520, 1, 100, 50);
+  test::WriteRawShard<std::uint16_t>(run_ / "truncated.bin", 20240520, 1, 100, 50);
   ExpectRefused(train_on("truncated.bin"), {"truncated.bin", "100", "50"});
-  testing::WriteRawShard<std::uint16_t>(run_ / "magic.bin", 12345, 1, 50, 50);
+  test::WriteRawShard<std::uint16_t>(run_ / "magic.bin", 12345, 1, 50, 50);
   ExpectRefused(train_on("magic.bin"), {"magic.bin", "12345"});
-  testing::WriteRawShard<std::uint16_t>(run_ / "version.bin", 20240520, 2, 50, 50);
+  test::WriteRawShard<std::uint16_t>(run_ / "version.bin", 20240520, 2, 50, 50);
   ExpectRefused(train_on("version.bin"), {"version.bin", "2"});
-  testing::WriteShard16(run_ / "vocabulary.bin", 40, 40);  // 40 to 79
+  test::WriteShard16(run_ / "vocabulary.bin", 40, 40);  // 40 to 79
   ExpectRefused(train_on("vocabulary.bin"), {"vocabulary.bin", "64"});
-  testing::WriteShard16(run_ / "short.bin", 16);
+  test::WriteShard16(run_ / "short.bin", 16);
   ExpectRefused(train_on("short.bin"), {"16", "17"});
-  testing::WriteShard16(run_ / "enough.bin", 17);
+  test::WriteShard16(run_ / "enough.bin", 17);
   EXPECT_EQ(Call(train_on("enough.bin")).status, 0);
   ExpectTrainRefused({"--input_val_bin", run_ / "magic.bin"}, {"magic.bin", "12345"});
 }

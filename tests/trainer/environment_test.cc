@@ -18,7 +18,7 @@
 namespace infini_train::trainer {
 namespace {
 
-using infini_train::testing::InChildProcess;
+using infini_train::test::InChildProcess;
 
 TEST(Environment, SwitchesWhatDevicesDo) {
   InChildProcess([] {
@@ -54,9 +54,9 @@ TEST(Environment, RefusesOtherValuesBeforeAnyWork) {
 
 TEST(Environment, TheChosenDeviceBecomesTheCurrentOne) {
   InChildProcess([] {
-    infini_train::testing::RegisterMockProvider();
+    infini_train::test::RegisterMockProvider();
     EXPECT_EQ(ResolveDevice("mock:1"), Device(DeviceType::kPrivateUse1, 1));
-    EXPECT_EQ(infini_train::testing::MockRuntime::current_device, 1);
+    EXPECT_EQ(infini_train::test::MockRuntime::current_device, 1);
   });
 }
 

@@ -23,11 +23,11 @@
 namespace infini_train::trainer {
 namespace {
 
-using infini_train::testing::Golden;
-using infini_train::testing::SmallConfig;
-using infini_train::testing::SmallDecoderConfig;
-using infini_train::testing::SmallModel;
-using infini_train::testing::TemporaryFolder;
+using infini_train::test::Golden;
+using infini_train::test::SmallConfig;
+using infini_train::test::SmallDecoderConfig;
+using infini_train::test::SmallModel;
+using infini_train::test::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -89,7 +89,7 @@ class GoldenFamily : public ::testing::TestWithParam<std::string> {
     for (std::int64_t row = 0; row < ids.size(0); ++row) {
       const auto tokens = Contiguous(Select(ids, 0, row)).ToVector<std::int64_t>();
       files_.push_back(folder_ / (std::to_string(row) + ".bin"));
-      testing::WriteTokens16(files_.back(), {tokens.begin(), tokens.end()});
+      test::WriteTokens16(files_.back(), {tokens.begin(), tokens.end()});
       for (std::int64_t i = 0; i + 1 < length; ++i) {
         const auto x = Contiguous(Select(Select(logits, 0, row), 0, i)).ToVector<double>();
         const double largest = *std::max_element(x.begin(), x.end());
@@ -170,7 +170,7 @@ class SmallFamily : public ::testing::TestWithParam<std::string> {
 
 TEST_P(SmallFamily, IsTheSameInAnLlmcFile) {
   const std::string tokens = folder_ / "tokens.bin";
-  testing::WriteShard16(tokens, 100);
+  test::WriteShard16(tokens, 100);
   Export(folder_ / "model", folder_ / "model.bin", "llmc");
   const Evaluated expected = Evaluate(folder_ / "model", {tokens}, 0);
   const Evaluated found = Evaluate(folder_ / "model.bin", {tokens}, 0);
@@ -195,7 +195,7 @@ TEST_P(SmallFamily, AdaptersAreTrainedAndMergedByEveryCommand) {
   const std::string tokens = folder_ / "tokens.bin";
   const std::string model = folder_ / "model";
   const std::string adapters = folder_ / "adapters";
-  testing::WriteShard16(tokens, 100);
+  test::WriteShard16(tokens, 100);
   TrainOptions options;
   options.model = model;
   options.input_bin = {tokens};
@@ -235,7 +235,7 @@ TEST_P(SmallFamily, AdaptersOfAnotherModelAreRefusedByName) {
     models::ModelConfig config = family == "gpt2" ? SmallConfig() : SmallDecoderConfig(family);
     change(config.transformer);
     models::SaveModel(models::CreateModel(config, 1), std::string(folder_ / "other"));
-    return testing::MessageOf(
+    return test::MessageOf(
         [&] { Export(folder_ / "other", folder_ / "none", "huggingface", adapters); });
   };
   const std::string weights = adapters + "/adapter_model.safetensors does not fit the model";

@@ -69,7 +69,7 @@ class FineTuning : public ::testing::Test {
   }
 
   std::string Refusal(const TrainOptions& options) const {
-    return testing::MessageOf([&] { RunTrain(options); });
+    return test::MessageOf([&] { RunTrain(options); });
   }
 
   TinyRun run_;

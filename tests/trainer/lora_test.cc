@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using infini_train::testing::MessageOf;
+using infini_train::test::MessageOf;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 

@@ -23,7 +23,7 @@
 namespace infini_train::trainer {
 namespace {
 
-using infini_train::testing::TemporaryFolder;
+using infini_train::test::TemporaryFolder;
 using ::testing::ElementsAre;
 
 std::vector<std::string> ReadLines(const std::string& path) {

@@ -11,7 +11,7 @@
 namespace infini_train::trainer {
 namespace {
 
-using infini_train::testing::MessageOf;
+using infini_train::test::MessageOf;
 
 /// Of training the whole model, or adapters of this rank in these layers.
 void ExpectNoStepChanged(std::int64_t lora_rank, const std::string& lora_targets = "") {

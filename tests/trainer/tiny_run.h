@@ -64,11 +64,11 @@ class TinyRun {
   TinyRun() {
     models::SaveModel(models::CreateModel(TinyConfig(), 7), folder_ / "start");
     models::SaveModel(models::CreateModel(TinyConfigWithExperts(), 7), folder_ / "experts");
-    testing::WriteShard16(folder_ / "train.bin", 60);
-    testing::WriteShard16(folder_ / "val.bin", 40);
+    test::WriteShard16(folder_ / "train.bin", 60);
+    test::WriteShard16(folder_ / "val.bin", 40);
     // All files count upwards, so the next token is easy to learn.
     for (int i = 0; i < 5; ++i)
-      testing::WriteShard16(folder_ / ("train_" + std::to_string(i) + ".bin"), 57, 5);
+      test::WriteShard16(folder_ / ("train_" + std::to_string(i) + ".bin"), 57, 5);
   }
 
   std::string operator/(const std::string& name) const { return folder_ / name; }
@@ -99,7 +99,7 @@ class TinyRun {
   }
 
  private:
-  testing::TemporaryFolder folder_;
+  test::TemporaryFolder folder_;
 };
 
 struct Outcome {

@@ -21,9 +21,9 @@
 namespace infini_train::trainer {
 namespace {
 
+using test::MessageOf;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::MessageOf;
 
 constexpr int kRows = 4;
 
@@ -249,7 +249,7 @@ TEST_P(DataParallelTrainingTest, AnErrorOnOneRankEndsAllWithItsMessage) {
   // Tokens count up, and the last is the first beyond the vocabulary: the second rank's last
   // target.
   const std::string file = run_ / "bad.bin";
-  testing::WriteShard16(file, kTinyVocabulary + 1);
+  test::WriteShard16(file, kTinyVocabulary + 1);
   options.input_bin = {file};
   const int threads = GetNumThreads();
   SetNumThreads(3);

@@ -39,7 +39,7 @@ bool operator==(const cublasLtMatmulAlgo_t& a, const cublasLtMatmulAlgo_t& b) {
 
 class GemmChoicesTest : public ::testing::Test {
  protected:
-  testing::TemporaryFolder folder_;
+  test::TemporaryFolder folder_;
   std::string path_ = folder_ / "new/gemm.txt";
 };
 

@@ -360,7 +360,7 @@ TEST_F(RuntimeDeviceGuardTest, ARuntimeWithoutGraphsSaysSo) {
 }
 
 TEST_F(RuntimeDeviceGuardTest, ErrorsNameTheCallTheCodeAndItsMeaning) {
-  EXPECT_THAT(testing::MessageOf([&] { guard().SetDevice(2); }),
+  EXPECT_THAT(test::MessageOf([&] { guard().SetDevice(2); }),
               AllOf(HasSubstr("SetDevice failed: kErrorInvalidDevice (101), "),
                     HasSubstr(rt::GetErrorString(rt::kErrorInvalidDevice))));
   char host[8];
@@ -369,7 +369,7 @@ TEST_F(RuntimeDeviceGuardTest, ErrorsNameTheCallTheCodeAndItsMeaning) {
                "MemcpyAsync failed: kErrorInvalidValue (1), ");
   guard().Free(device);
   RuntimeDeviceGuard<CpuWithoutPeers> explaining;
-  EXPECT_THAT(testing::MessageOf([&] { explaining.SetDevice(2); }),
+  EXPECT_THAT(test::MessageOf([&] { explaining.SetDevice(2); }),
               ::testing::EndsWith(": there are two"));
 }
 

@@ -14,13 +14,13 @@
 namespace infini_train {
 namespace {
 
+using test::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using testing::TemporaryFolder;
 
 std::string Refusal(const std::string& line) {
-  return testing::MessageOf([&] { ParseJsonRecord(line); });
+  return test::MessageOf([&] { ParseJsonRecord(line); });
 }
 
 TEST(JsonRecord, IsATextOrAPromptWithItsCompletion) {
@@ -69,7 +69,7 @@ TEST(FindJsonLines, TakesFilesFoldersAndPatterns) {
       ElementsAre(folder / "data/notes.txt", folder / "data/a.jsonl", folder / "data/b.jsonl"));
   std::filesystem::create_directories(folder / "empty");
   const auto refusal = [](const std::string& input) -> std::string {
-    return testing::MessageOf([&] { FindJsonLines({input}); });
+    return test::MessageOf([&] { FindJsonLines({input}); });
   };
   EXPECT_EQ(refusal(folder / "empty"),
             folder / "empty" + ": expected files of JSON lines (*.jsonl), found none");

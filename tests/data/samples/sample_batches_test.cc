@@ -17,9 +17,9 @@
 namespace infini_train {
 namespace {
 
+using test::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 constexpr int64_t kEnd = 256;
 constexpr int64_t kIgnore = TokenBatch::kIgnore;
@@ -152,7 +152,7 @@ TEST_F(SampleBatchesTest, ALoaderResumesAtEveryPositionAndWithOtherSteps) {
     EXPECT_EQ(small.Next().inputs, std::vector<int64_t>(begin, begin + 8));
   }
   const auto refusal = [&](DataLoader& loader, const std::string& state) -> std::string {
-    return testing::MessageOf([&] { loader.LoadState(state); });
+    return test::MessageOf([&] { loader.LoadState(state); });
   };
   DataLoader other_order(batches(4, 6));
   EXPECT_THAT(refusal(other_order, large.State()), HasSubstr("seed was 5, is 6"));

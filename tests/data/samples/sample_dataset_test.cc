@@ -16,9 +16,9 @@
 namespace infini_train {
 namespace {
 
+using test::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 std::vector<int32_t> Ids(const Sample& sample) {
   return {sample.tokens.begin(), sample.tokens.end()};
@@ -33,7 +33,7 @@ class SampleDatasetTest : public ::testing::Test {
   }
 
   std::string Refusal(const std::string& lines, const SampleOptions& options = {}) const {
-    return testing::MessageOf([&] { Load(lines, options); });
+    return test::MessageOf([&] { Load(lines, options); });
   }
 
   TemporaryFolder folder_;

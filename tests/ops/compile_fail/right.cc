@@ -7,7 +7,7 @@ namespace infini_train {
 
 void AddKernel(const KernelContext&, Tensor&, const Tensor&, const Tensor&) {}
 REGISTER_KERNEL(kPrivateUse1, Add, &AddKernel);
-REGISTER_DEVICE_GUARD(kPrivateUse1, testing::MockDeviceGuard);
+REGISTER_DEVICE_GUARD(kPrivateUse1, test::MockDeviceGuard);
 
 void Run(Tensor& out, const Tensor& x) {
   Call<op::Add>(out, x, x);

@@ -4,7 +4,7 @@
 namespace infini_train {
 
 /// A runtime that forgot how to free memory.
-class IncompleteRuntime : public testing::MockDeviceGuard {
+class IncompleteRuntime : public test::MockDeviceGuard {
  public:
   void Free(void* pointer) noexcept override = 0;
 };

@@ -1,7 +1,7 @@
 #include "infini_train/ops/dispatch.h"
 #include "tests/ops/registration/order.h"
 
-namespace infini_train::testing {
+namespace infini_train::test {
 namespace {
 
 const NoteRegistration note("kernels");
@@ -15,4 +15,4 @@ void Fill(const KernelContext&, Tensor& out, Scalar) {
 REGISTER_KERNEL(kPrivateUse1, Fill, &Fill);
 
 }  // namespace
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

@@ -1,7 +1,7 @@
 #include "infini_train/core/device/private_use1.h"
 #include "tests/ops/registration/order.h"
 
-namespace infini_train::testing {
+namespace infini_train::test {
 namespace {
 
 const NoteRegistration note("metadata");
@@ -12,4 +12,4 @@ const NoteRegistration note("metadata");
 }();
 
 }  // namespace
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace infini_train::testing {
+namespace infini_train::test {
 
 /// The order in which the registering files of this folder were initialised.
 inline std::string& RegistrationOrder() {
@@ -19,4 +19,4 @@ struct NoteRegistration {
   }
 };
 
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

@@ -10,14 +10,14 @@ namespace infini_train {
 namespace {
 
 TEST(Registration, HoldsInAnyOrderAndStartsNoDevice) {
-  EXPECT_EQ(testing::RegistrationOrder(), INFINI_TRAIN_REGISTRATION_ORDER);
-  EXPECT_EQ(testing::MockRuntime::constructed, 0);
+  EXPECT_EQ(test::RegistrationOrder(), INFINI_TRAIN_REGISTRATION_ORDER);
+  EXPECT_EQ(test::MockRuntime::constructed, 0);
   EXPECT_TRUE(HasKernel(DeviceType::kPrivateUse1, OpId::kFill));
   EXPECT_FALSE(HasKernel(DeviceType::kPrivateUse1, OpId::kNeg));
   Tensor out = Tensor::Empty({1}, DataType::kFloat32, Device::Parse("mock:1"));
   Call<op::Fill>(out, 0);
   EXPECT_EQ(out.Item(), 42);
-  EXPECT_EQ(testing::MockRuntime::constructed, 1);
+  EXPECT_EQ(test::MockRuntime::constructed, 1);
 }
 
 }  // namespace

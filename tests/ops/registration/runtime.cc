@@ -1,7 +1,7 @@
 #include "tests/core/mock_provider.h"
 #include "tests/ops/registration/order.h"
 
-namespace infini_train::testing {
+namespace infini_train::test {
 namespace {
 
 const NoteRegistration note("runtime");
@@ -9,4 +9,4 @@ const NoteRegistration note("runtime");
 REGISTER_DEVICE_GUARD(kPrivateUse1, MockDeviceGuard);
 
 }  // namespace
-}  // namespace infini_train::testing
+}  // namespace infini_train::test

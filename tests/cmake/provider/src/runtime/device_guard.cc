@@ -1,9 +1,9 @@
 #include "runtime/mock_provider.h"
 
-namespace infini_train::testing {
+namespace infini_train::test {
 namespace {
 
 REGISTER_DEVICE_GUARD(kPrivateUse1, MockDeviceGuard);
 
 }  // namespace
-}  // namespace infini_train::testing
+}  // namespace infini_train::test
