@@ -13,6 +13,7 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/core/json/json_node.h"
+#include "infini_train/core/json/untrusted_json.h"
 
 namespace infini_train {
 namespace {
@@ -72,7 +73,7 @@ class DataLoader::Impl {
   }
 
   Position Parse(const std::string& text) const {
-    Json state = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    Json state = ParseJson(text, "data position");
     if (!state.is_object()) throw Error("data position: expected a JSON object");
     Regroup(state);
     std::vector<std::string> differences;
@@ -80,9 +81,10 @@ class DataLoader::Impl {
     for (const auto& [key, here] : identity.items()) {
       const auto saved = state.find(key);
       if (saved == state.end()) {
-        differences.push_back(fmt::format("{} is missing, here {}", key, here.dump()));
+        differences.push_back(fmt::format("{} is missing, here {}", key, DescribeJson(here)));
       } else if (*saved != here) {
-        differences.push_back(fmt::format("{} was {}, is {}", key, saved->dump(), here.dump()));
+        differences.push_back(
+            fmt::format("{} was {}, is {}", key, DescribeJson(*saved), DescribeJson(here)));
       }
     }
     if (!differences.empty()) {

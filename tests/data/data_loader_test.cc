@@ -168,6 +168,14 @@ TEST_F(TwoShards, RefusesAPositionOfOtherSettings) {
   for (const char* broken : {"", "[]", "{}", "{\"epoch\": 1}"}) {
     EXPECT_THROW(loader.LoadState(broken), Error) << broken;
   }
+  std::string long_value = state;
+  long_value.replace(long_value.find("false"), 5, '"' + std::string(100'000, 'x') + '"');
+  EXPECT_LT(MessageOf([&] { loader.LoadState(long_value); }).size(), 300u);
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  std::string deep_value = state;
+  deep_value.replace(deep_value.find("false"), 5, deep);
+  EXPECT_THAT(MessageOf([&] { loader.LoadState(deep_value); }),
+              HasSubstr("data position: JSON is nested deeper than 64 levels"));
   std::string beyond = state;
   beyond.replace(beyond.find("\"step\":1"), 8, "\"step\":3");
   EXPECT_THAT(MessageOf([&] { loader.LoadState(beyond); }),
