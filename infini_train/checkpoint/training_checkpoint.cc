@@ -7,13 +7,11 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "infini_train/checkpoint/safetensors.h"
+#include "infini_train/checkpoint/state/state_json.h"
 #include "infini_train/core/error.h"
 #include "infini_train/core/file.h"
-#include "infini_train/core/json/json_node.h"
-#include "infini_train/core/json/untrusted_json.h"
 
 namespace infini_train::checkpoint {
 namespace {
@@ -21,9 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "checkpoint_step_";
-constexpr std::uint64_t kFormatVersion = 1;
-/// Beyond any run, and exact in every number that a step is made into.
-constexpr std::int64_t kMaxStep = std::int64_t{1} << 53;
 
 /// The step in a checkpoint folder's name; -1 for other names.
 std::int64_t StepOf(const fs::path& folder) {
@@ -141,40 +136,14 @@ void SaveTrainingState(const TrainingState& state, const fs::path& folder) {
     WriteSafetensors(OptimizerStatePath(folder), state.optimizer_state);
   }
   if (!state.fp8_state.empty()) WriteSafetensors(Fp8StatePath(folder), state.fp8_state);
-  nlohmann::ordered_json json;
-  json["version"] = kFormatVersion;
-  json["step"] = state.step;
-  json["optimizer"] = state.optimizer;
-  if (!state.optimizer.empty()) json["optimizer_step"] = state.optimizer_step;
-  if (!state.fp8_state.empty()) json["fp8"] = true;
-  json["random"]["seed"] = state.random.seed;
-  json["random"]["offset"] = state.random.offset;
-  json["data"] =
-      state.data_state.empty() ? nlohmann::json() : ParseJson(state.data_state, "data state");
   // Written last: a folder with state.json is complete.
-  WriteFileAtomically(TrainingStatePath(folder).string(), json.dump(2) + "\n");
+  WriteFileAtomically(TrainingStatePath(folder).string(),
+                      DumpStateJson(state, !state.fp8_state.empty()));
 }
 
 TrainingState LoadTrainingState(const fs::path& folder) {
   const std::string path = TrainingStatePath(folder).string();
-  TrainingState state;
-  const nlohmann::json json = ParseJson(ReadFile(path), path);
-  const JsonNode root(json, path);
-  if (const JsonNode version = root.Required("version"); version.Unsigned() != kFormatVersion)
-    version.FailExpected(fmt::format("{}", kFormatVersion));
-  state.step = root.Required("step").Index(kMaxStep + 1);
-  state.optimizer = root.Required("optimizer").String();
-  if (!state.optimizer.empty()) {
-    const JsonNode steps = root.Optional("optimizer_step");
-    state.optimizer_step = steps.is_null() ? state.step : steps.Index(state.step + 1);
-  }
-  const bool has_fp8_state = root.BoolOr("fp8", false);
-  const JsonNode random = root.Required("random");
-  state.random.seed = random.Required("seed").Unsigned();
-  state.random.offset = random.Required("offset").Unsigned();
-  const JsonNode data = root.Optional("data");
-  if (!json.contains("data")) data.Fail("missing");
-  if (!data.is_null()) state.data_state = data.value().dump();
+  auto [state, has_fp8_state] = ParseStateJson(ReadFile(path), path);
   const auto load = [](const fs::path& file_path) {
     const SafetensorsFile file(file_path);
     NamedTensors tensors;

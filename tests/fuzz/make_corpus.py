@@ -368,6 +368,45 @@ def peft_config():
     yield "empty_file", b""
 
 
+def training_state():
+    data = {"seed": 5, "sequences_per_step": 4, "epoch": 3, "step": 2}
+    plain = {"version": 1, "step": 7, "optimizer": "", "random": {"seed": 1, "offset": 2}, "data": data}
+    adamw = {"optimizer": "adamw", "optimizer_step": 3, "fp8": True}
+    states = {
+        "plain": {},
+        "adamw": adamw,
+        "no_data": {"data": None},
+        "other_version": {"version": 2},
+        "largest": {"step": 2**53, "random": {"seed": 2**64 - 1, "offset": 2**64 - 1}},
+        "too_large": {"step": 2**53 + 1},
+        "real_step": {"step": 7.0},
+        "optimizer_ahead": {**adamw, "optimizer_step": 8},
+        "no_seed": {"random": {"offset": 2}},
+        "data_of_other_types": {"data": [1, -0.0, 1e300, 2**64, "\u00e9\u4f60", True, None]},
+    }
+    for name, fields in states.items():
+        yield name, json.dumps({**plain, **fields}).encode()
+    positions = {
+        "other_seed": {"seed": 6},
+        "long_seed": {"seed": "x" * 1000},
+        "larger_steps": {"sequences_per_step": 8, "step": 1},
+        "smaller_steps": {"sequences_per_step": 1, "step": 40},
+        "between_steps": {"sequences_per_step": 1, "step": 3},
+        "beyond_the_epoch": {"step": 10},
+        "beyond_other_steps": {"sequences_per_step": 1, "step": 2**31 - 4},
+        "last_epoch": {"sequences_per_step": 1, "step": 40, "epoch": 2**53 - 1},
+        "wrapping": {"sequences_per_step": 2**64 - 1, "step": 2**63},
+        "real": {"epoch": 3.5},
+    }
+    for name, fields in positions.items():
+        yield f"position_{name}", json.dumps({**plain, "data": {**data, **fields}}).encode()
+    yield "position_alone", json.dumps(data).encode()
+    yield "position_deep", b'{"seed":' + b"[" * 10000 + b"]" * 10000 + b"}"
+    yield "repeated_name", json.dumps(plain).encode()[:-1] + b', "step": 8}'
+    yield "deep", json.dumps(plain).encode()[:-1] + b', "deep": ' + b"[" * 10000
+    yield "empty_file", b""
+
+
 TARGETS = {
     "json_lines": json_lines,
     "token_shard": token_shard,
@@ -378,6 +417,7 @@ TARGETS = {
     "safetensors": safetensors,
     "model_config": model_config,
     "peft_config": peft_config,
+    "training_state": training_state,
 }
 
 
