@@ -11,6 +11,9 @@ struct Range {
   double low = -4;
   double high = 4;
 };
+constexpr Range kPositive{0.1, 4};
+constexpr Range kUnit{-0.9, 0.9};
+constexpr Range kProbability{0.05, 0.95};
 
 template <typename Op, Range kRange = Range{}>
 std::function<void()> Unary(Trial& trial, const Dims& shape) {
@@ -166,16 +169,16 @@ double Forty(const Dims&) {
   return 40;
 }
 
-}  // namespace
-
-void AppendElementwiseSuites(std::vector<OpSuite>& suites) {
-  const auto add = [&](OpId op, std::span<const DataType> dtypes, TrialBody body,
-                       ShapeFunction operations) {
+/// A function that appends the suite of an op whose tensors may have any strides.
+auto AnyStridesTo(std::vector<OpSuite>& suites) {
+  return [&suites](OpId op, std::span<const DataType> dtypes, TrialBody body,
+                   ShapeFunction operations) {
     suites.push_back({op, dtypes, kAnyStrides, kShapes, body, operations, kBenchmarkShape});
   };
-  constexpr Range kPositive{0.1, 4};
-  constexpr Range kUnit{-0.9, 0.9};
-  constexpr Range kProbability{0.05, 0.95};
+}
+
+void AppendFillAndCopy(std::vector<OpSuite>& suites) {
+  const auto add = AnyStridesTo(suites);
   add(OpId::kFill, kAllTypes, &FillCall, Zero);
   add(OpId::kCopy, kAllTypes, &CopyCall, Zero);
   suites.push_back(
@@ -191,6 +194,10 @@ void AppendElementwiseSuites(std::vector<OpSuite>& suites) {
   }
   suites.push_back(
       {OpId::kArange, kArithmeticTypes, kContiguousOnly, {{1}, {33}, {100}}, &ArangeCall, One});
+}
+
+void AppendUnary(std::vector<OpSuite>& suites) {
+  const auto add = AnyStridesTo(suites);
   add(OpId::kNeg, kArithmeticTypes, &Unary<op::Neg>, Zero);
   add(OpId::kAbs, kArithmeticTypes, &Unary<op::Abs>, Zero);
   add(OpId::kSquare, kArithmeticTypes, &Unary<op::Square>, One);
@@ -207,17 +214,28 @@ void AppendElementwiseSuites(std::vector<OpSuite>& suites) {
   add(OpId::kGelu, kFloatingTypes, &GeluCall<true>, Ten);
   add(OpId::kGelu, kFloatingTypes, &GeluCall<false>, Ten);
   add(OpId::kLogicalNot, kBoolOnly, &Unary<op::LogicalNot>, Zero);
+}
+
+void AppendUnaryBackward(std::vector<OpSuite>& suites) {
+  const auto add = AnyStridesTo(suites);
   add(OpId::kTanhBackward, kFloatingTypes, &UnaryBackward<op::TanhBackward, kUnit>, Five);
   add(OpId::kSigmoidBackward, kFloatingTypes, &UnaryBackward<op::SigmoidBackward, kProbability>,
       Five);
   add(OpId::kSiluBackward, kFloatingTypes, &UnaryBackward<op::SiluBackward>, Five);
   add(OpId::kGeluBackward, kFloatingTypes, &GeluBackwardCall<true>, Forty);
   add(OpId::kGeluBackward, kFloatingTypes, &GeluBackwardCall<false>, Forty);
+}
+
+void AppendSwiGlu(std::vector<OpSuite>& suites) {
   const std::vector<Dims> rows = {{1, 1}, {3, 33}, {5, 64}, {2, 1000}, {0, 4}};
   suites.push_back(
       {OpId::kSwiGlu, kFloatingTypes, kRowMajor, rows, &SwiGluCall, Five, kBenchmarkShape});
   suites.push_back({OpId::kSwiGluBackward, kFloatingTypes, kRowMajor, rows, &SwiGluBackwardCall,
                     Five, kBenchmarkShape});
+}
+
+void AppendArithmetic(std::vector<OpSuite>& suites) {
+  const auto add = AnyStridesTo(suites);
   add(OpId::kAdd, kArithmeticTypes, &Binary<op::Add>, One);
   add(OpId::kSub, kArithmeticTypes, &Binary<op::Sub>, One);
   add(OpId::kMul, kArithmeticTypes, &Binary<op::Mul>, One);
@@ -225,6 +243,10 @@ void AppendElementwiseSuites(std::vector<OpSuite>& suites) {
   add(OpId::kPow, kFloatingTypes, &Binary<op::Pow, kPositive, Range{-2, 2}>, Five);
   add(OpId::kMaximum, kArithmeticTypes, &Binary<op::Maximum>, Zero);
   add(OpId::kMinimum, kArithmeticTypes, &Binary<op::Minimum>, Zero);
+}
+
+void AppendArithmeticWithScalar(std::vector<OpSuite>& suites) {
+  const auto add = AnyStridesTo(suites);
   add(OpId::kAddScalar, kArithmeticTypes, &WithScalar<op::AddScalar>, One);
   add(OpId::kMulScalar, kArithmeticTypes, &WithScalar<op::MulScalar>, One);
   add(OpId::kDivScalar, kFloatingTypes, &WithScalar<op::DivScalar>, One);
@@ -233,6 +255,10 @@ void AppendElementwiseSuites(std::vector<OpSuite>& suites) {
   add(OpId::kRdivScalar, kFloatingTypes, &WithScalar<op::RdivScalar, kPositive>, One);
   add(OpId::kClamp, kArithmeticTypes, &ClampCall, Zero);
   add(OpId::kAddScaled, kArithmeticTypes, &AddScaledCall, One);
+}
+
+void AppendComparisonAndChoice(std::vector<OpSuite>& suites) {
+  const auto add = AnyStridesTo(suites);
   add(OpId::kEq, kArithmeticTypes, &Comparison<op::Eq>, Zero);
   add(OpId::kNe, kArithmeticTypes, &Comparison<op::Ne>, Zero);
   add(OpId::kLt, kArithmeticTypes, &Comparison<op::Lt>, Zero);
@@ -243,7 +269,9 @@ void AppendElementwiseSuites(std::vector<OpSuite>& suites) {
   add(OpId::kLogicalOr, kBoolOnly, &Binary<op::LogicalOr>, Zero);
   add(OpId::kWhere, kAllTypes, &WhereCall, Zero);
   add(OpId::kMaskedFill, kAllTypes, &MaskedFillCall, Zero);
+}
 
+void AppendRandom(std::vector<OpSuite>& suites) {
   const auto random = [&](OpId op, std::span<const DataType> dtypes, TrialBody body,
                           ShapeFunction operations) {
     suites.push_back({.op = op,
@@ -259,6 +287,19 @@ void AppendElementwiseSuites(std::vector<OpSuite>& suites) {
   random(OpId::kRandomNormal, kFloatingTypes, &RandomCall<op::RandomNormal>, Five);
   random(OpId::kRandomInt, kIndexTypes, &RandomCall<op::RandomInt>, Zero);
   random(OpId::kDropout, kFloatingTypes, &DropoutCall, One);
+}
+
+}  // namespace
+
+void AppendElementwiseSuites(std::vector<OpSuite>& suites) {
+  AppendFillAndCopy(suites);
+  AppendUnary(suites);
+  AppendUnaryBackward(suites);
+  AppendSwiGlu(suites);
+  AppendArithmetic(suites);
+  AppendArithmeticWithScalar(suites);
+  AppendComparisonAndChoice(suites);
+  AppendRandom(suites);
 }
 
 }  // namespace infini_train::conformance
