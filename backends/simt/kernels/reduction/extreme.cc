@@ -11,7 +11,8 @@ namespace {
 
 /// Throws Error unless each result has an element to be.
 ReduceLoop PlanExtreme(std::string_view op, const Tensor& out, const Tensor& x, const Dims& dims) {
-  const ReduceLoop loop = PlanReduction(out, x, dims);
+  // Comparing takes longer than reading: a single long row is worth many blocks.
+  const ReduceLoop loop = PlanReduction(out, x, dims, /*may_be_wide=*/false, /*min_turns=*/2);
   if (loop.reduced.numel == 0 && loop.kept.numel > 0) {
     throw Error(std::string(op) + " expected elements in dimensions " + dims.ToString() +
                 ", got shape " + x.shape().ToString());

@@ -41,9 +41,10 @@ struct ReduceLoop {
 };
 
 /// Shares out the reduction of x over `dims` into out, which has extent 1 there. Where
-/// `may_be_wide` lanes may make several results.
+/// `may_be_wide` lanes may make several results. Pieces are long enough for each lane to take
+/// `min_turns` turns.
 inline ReduceLoop PlanReduction(const Tensor& out, const Tensor& x, const Dims& dims,
-                                bool may_be_wide = false) {
+                                bool may_be_wide = false, std::int64_t min_turns = 8) {
   Dims kept_shape;
   Dims kept_x;
   Dims kept_out;
@@ -104,9 +105,9 @@ inline ReduceLoop PlanReduction(const Tensor& out, const Tensor& x, const Dims& 
   const std::int64_t blocks =
       std::max<std::int64_t>(1, (slots + loop.results_per_block() - 1) / loop.results_per_block());
   const std::int64_t unit = loop.lanes * taken;
-  const std::int64_t longest = (count + 8 * unit - 1) / (8 * unit);
+  const std::int64_t most_pieces = (count + min_turns * unit - 1) / (min_turns * unit);
   loop.pieces =
-      std::clamp<std::int64_t>(most_blocks / blocks, 1, std::max<std::int64_t>(longest, 1));
+      std::clamp<std::int64_t>(most_blocks / blocks, 1, std::max<std::int64_t>(most_pieces, 1));
   loop.piece =
       std::max<std::int64_t>(1, (count + loop.pieces * unit - 1) / (loop.pieces * unit)) * unit;
   loop.pieces = std::max<std::int64_t>(1, (count + loop.piece - 1) / loop.piece);
