@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -158,6 +159,62 @@ TEST_P(MemoryTest, CopyTransposes) {
       ExpectEqual(memory, ToDoubles(base));
     }
   }
+}
+
+/// Into the first columns of wider rows, of which the rest stays, from rows at any address.
+TEST_P(MemoryTest, CopyRepeatsARow) {
+  struct Case {
+    std::int64_t rows, columns, row_stride, offset;
+  };
+  // Few rows, more than lanes begin at, with gaps, too few, and rows that are not of vectors by
+  // their length, distance or address.
+  constexpr Case kCases[] = {{64, 16, 16, 0},  {10007, 48, 48, 0}, {1001, 48, 64, 0},
+                             {63, 48, 48, 0},  {300, 41, 41, 0},   {300, 48, 51, 0},
+                             {300, 48, 48, 1}, {300, 1, 16, 0}};
+  for (DataType dtype :
+       {DataType::kUInt8, DataType::kBFloat16, DataType::kFloat32, DataType::kFloat64}) {
+    for (const Case& c : kCases) {
+      SCOPED_TRACE(testing::Message() << testing::PrintToString(dtype) << " " << c.rows << " x "
+                                      << c.columns << " of " << c.row_stride << " + " << c.offset);
+      const std::int64_t size = c.offset + c.columns;
+      const std::vector<double> values = SmallIntegers(size);
+      const Tensor x = MakeTensor(device(), dtype, {size}, values);
+      Tensor memory = Tensor::Empty({c.rows, c.row_stride}, dtype, device());
+      Call<op::Fill>(memory, 127);
+      Tensor out = memory.AsStrided({c.rows, c.columns}, {c.row_stride, 1}, 0);
+      Call<op::Copy>(out, x.AsStrided(out.shape(), {0, 1}, c.offset));
+      std::vector<double> expected(static_cast<std::size_t>(memory.numel()), 127.0);
+      for (std::int64_t r = 0; r < c.rows; ++r)
+        std::copy(values.begin() + c.offset, values.end(), expected.begin() + r * c.row_stride);
+      ExpectEqual(memory, expected);
+    }
+  }
+}
+
+TEST_P(MemoryTest, CopyRepeatsARowAlongSeveralDimensions) {
+  const Tensor x = MakeTensor(device(), DataType::kBFloat16, {32}, SmallIntegers(32));
+  const Tensor repeated = x.AsStrided({9, 11, 32}, {0, 0, 1}, 0);
+  for (Layout layout : kWritableLayouts) {
+    Tensor out = MakeOutput(device(), DataType::kBFloat16, {9, 11, 32}, layout);
+    Call<op::Copy>(out, repeated);
+    ExpectEqual(out, ToDoubles(repeated));
+    ExpectGapsUntouched(out);
+  }
+}
+
+/// So many that a lane writes several of them on a large device.
+TEST_P(MemoryTest, CopyRepeatsARowInALargeMatrix) {
+  const std::int64_t rows = 150001;
+  const std::int64_t columns = 256;
+  const std::vector<double> values = SmallIntegers(columns);
+  const Tensor x = MakeTensor(device(), DataType::kUInt8, {columns}, values);
+  Tensor out = Tensor::Empty({rows, columns}, DataType::kUInt8, device());
+  Call<op::Copy>(out, x.AsStrided(out.shape(), {0, 1}, 0));
+  const std::vector<std::uint8_t> found = out.ToVector<std::uint8_t>();
+  std::int64_t wrong = 0;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    wrong += found[i] != values[i % static_cast<std::size_t>(columns)];
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST_P(MemoryTest, CopyOfALargeContiguousTensor) {

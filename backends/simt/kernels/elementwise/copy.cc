@@ -118,11 +118,77 @@ bool Transpose(const Context& context, const Tensor& out, const Array& x) {
   return true;
 }
 
+/// A matrix whose rows are all `x`. Strides are in elements.
+struct RepeatedRow {
+  void* out;
+  const void* x;
+  std::int64_t vectors;  ///< of a row
+  std::int64_t row_stride;
+  std::int64_t rows;
+  std::int64_t step;  ///< rows from one to the next that a lane writes
+};
+
+/// Fewer rows are not worth lanes that stay in their columns.
+constexpr std::int64_t kMinRepeats = 64;
+/// About twice as many as are resident, each of which still writes many rows of a large matrix.
+constexpr std::int64_t kRepeatLanesPerProcessor = 4096;
+
+template <typename T>
+SIMT_KERNEL void RepeatRowKernel(RepeatedRow matrix) {
+  constexpr int kWidth = kMaxVectorWidth<T>;
+  constexpr int kBatch = 4;
+  const std::int64_t distance = matrix.step * matrix.row_stride;
+  for (std::int64_t item = GlobalThreadIndex(); item < matrix.step * matrix.vectors;
+       item += GlobalThreadCount()) {
+    std::int64_t row = item / matrix.vectors;
+    const std::int64_t column = (item - row * matrix.vectors) * kWidth;
+    const Vec<T, kWidth> value = Load<kWidth>(static_cast<const T*>(matrix.x) + column);
+    T* out = static_cast<T*>(matrix.out) + row * matrix.row_stride + column;
+    for (; row + (kBatch - 1) * matrix.step < matrix.rows; row += kBatch * matrix.step) {
+      SIMT_UNROLL
+      for (int k = 0; k < kBatch; ++k)
+        Store(out + k * distance, value);
+      out += kBatch * distance;
+    }
+    for (; row < matrix.rows; row += matrix.step, out += distance)
+      Store(out, value);
+  }
+}
+
+/// Copies by lanes that write one vector to many rows where `out` is a matrix of vectors and `x`
+/// its every row; otherwise returns false.
+bool RepeatRow(const Context& context, const Tensor& out, const Array& x) {
+  const Dims& shape = out.shape();
+  const Array target = Array::Of(out, shape);
+  const MergedDims dims(shape, {&target.strides, &x.strides});
+  if (dims.rank != 2 || dims.strides[0][1] != 0 || dims.inner_stride(0) != 1 ||
+      dims.inner_stride(1) != 1 || dims.sizes[0] < kMinRepeats)
+    return false;
+  RepeatedRow matrix = {};
+  matrix.out = target.data;
+  matrix.x = x.data;
+  matrix.row_stride = dims.strides[0][0];
+  matrix.rows = dims.sizes[0];
+  bool is_vectors = false;
+  DispatchSize(out.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    is_vectors = VectorWidth(static_cast<T*>(target.data), static_cast<T*>(x.data),
+                             dims.inner_size(), matrix.row_stride) >= kMaxVectorWidth<T>;
+    if (!is_vectors) return;
+    matrix.vectors = dims.inner_size() / kMaxVectorWidth<T>;
+    const std::int64_t lanes = kRepeatLanesPerProcessor * MultiprocessorCount(context);
+    matrix.step = std::clamp<std::int64_t>(lanes / matrix.vectors, 1, matrix.rows);
+    Launch(context, Linear(matrix.step * matrix.vectors), &RepeatRowKernel<T>, matrix);
+  });
+  return is_vectors;
+}
+
 void Copy(const Context& context, Tensor& out, const Tensor& x) {
   const DataType from = x.dtype();
   const DataType to = out.dtype();
   if (from == to) {
-    if (Transpose(context, out, Array::Of(x, out.shape()))) return;
+    const Array from_array = Array::Of(x, out.shape());
+    if (Transpose(context, out, from_array) || RepeatRow(context, out, from_array)) return;
     DispatchSize(to, [&](auto tag) {
       using T = typename decltype(tag)::type;
       LaunchElementwise<T, T>(context, IdentityOp(), out, x);
