@@ -200,6 +200,10 @@ inline T AtomicCas(Shared<T> shared, std::int64_t i, std::type_identity_t<T> exp
   return found;
 }
 
+/// Whether a lane goes on while CopyAsync()'s elements are under way. Where it waits for them, a
+/// kernel may read to registers ahead of use instead.
+inline constexpr bool kCopiesAreAsync = true;
+
 /// Copies N elements from global to shared memory, where the lane that asked may read them after it
 /// has waited, and other lanes after a barrier behind that.
 template <int N, typename T>

@@ -11,6 +11,7 @@
 ///     namespace infini_train::simt::detail { LaneMask; kWarpSize; DynamicSharedBytes() }
 ///     AtomicAdd(), AtomicMax() and AtomicCas() for global memory
 ///     #include "backends/simt/native/lanes.h", launch.h and memory.h there
+///     kCopiesAreAsync, CopyAsync(), CommitCopies() and WaitForCopies()
 ///     WaitForEarlier() and LetLaterBegin(); MaxDynamicSharedBytes(); Launch()
 
 #include <cstddef>

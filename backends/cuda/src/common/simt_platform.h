@@ -87,6 +87,8 @@ namespace infini_train::simt {
 
 // Copies from global to shared memory that a lane need not wait for.
 
+inline constexpr bool kCopiesAreAsync = true;
+
 template <int N, typename T>
 SIMT_DEVICE inline void CopyAsync(const Shared<T>& to, std::int64_t i, const T* from, Place = {}) {
   constexpr int kBytes = sizeof(Vec<T, N>);

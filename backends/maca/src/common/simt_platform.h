@@ -111,6 +111,8 @@ namespace infini_train::simt {
 
 // Copies to shared memory that a lane need not wait for elsewhere are done at once here.
 
+inline constexpr bool kCopiesAreAsync = false;
+
 template <int N, typename T>
 SIMT_DEVICE inline void CopyAsync(const Shared<T>& to, std::int64_t i, const T* from, Place = {}) {
   to.Store(i, Load<N>(from));

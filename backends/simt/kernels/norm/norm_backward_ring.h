@@ -9,22 +9,17 @@ namespace infini_train::simt {
 /// Lanes of a block of NormBackwardRingKernel.
 inline constexpr int kMaxRingLanes = 256;
 
-/// kRows neighbouring rows that a block works on and as many that are under way, in shared memory.
-/// Each lane has kPerLane vectors of a row, which no other lane touches: it needs no barrier.
+/// kRows neighbouring rows that a block works on, in shared memory, and as many that are under way:
+/// to a second half of it, or to registers where copies to shared memory make a lane wait. Each
+/// lane has kPerLane vectors of a row, which no other lane touches: it needs no barrier.
 template <typename T, int N, int kPerLane, int kRows>
-struct RowRing {
-  static constexpr int kArrays = 3;
-  Shared<T> memory;
+class RowRing {
+ public:
+  SIMT_DEVICE explicit RowRing(const Shared<T>& memory) : memory_(memory) {}
 
   static std::size_t Bytes(int lanes) {
-    return std::size_t{2} * kRows * kArrays * kPerLane * static_cast<std::size_t>(lanes) *
+    return std::size_t{kHalves} * kRows * kArrays * kPerLane * static_cast<std::size_t>(lanes) *
            sizeof(Vec<T, N>);
-  }
-
-  SIMT_DEVICE static int At(int half, int row, int array, int v) {
-    return ((((half * kRows + row) * kArrays + array) * kPerLane + v) * BlockSize() +
-            ThreadIndex()) *
-           N;
   }
 
   /// The column of the lane's vector v.
@@ -33,24 +28,66 @@ struct RowRing {
   }
 
   /// Asks for the rows from `first` on, those that exist.
-  SIMT_DEVICE void Fetch(const NormBackwardArguments<T>& args, int half, std::int64_t first) const {
+  SIMT_DEVICE void Ask(const NormBackwardArguments<T>& args, std::int64_t first) {
     SIMT_UNROLL
     for (int r = 0; r < kRows; ++r) {
       SIMT_UNROLL
       for (int v = 0; v < kPerLane; ++v) {
         if (first + r >= args.rows || Column(v) >= args.hidden) continue;
         const std::int64_t i = (first + r) * args.hidden + Column(v);
-        CopyAsync<N>(memory, At(half, r, 0, v), args.x + i);
-        CopyAsync<N>(memory, At(half, r, 1, v), args.grad_y + i);
-        if (args.grad_sum != nullptr) CopyAsync<N>(memory, At(half, r, 2, v), args.grad_sum + i);
+        AskForOne(args.x + i, r, 0, v);
+        AskForOne(args.grad_y + i, r, 1, v);
+        if (args.grad_sum != nullptr) AskForOne(args.grad_sum + i, r, 2, v);
       }
     }
     CommitCopies();
   }
 
-  SIMT_DEVICE void Read(ComputeType<T> (&numbers)[N], int half, int row, int array, int v) const {
-    Packed<T, N>(memory.template Load<N>(At(half, row, array, v))).Widen(numbers);
+  /// Makes the rows that were asked for the present ones, and asks for those from `first` on.
+  SIMT_DEVICE void Advance(const NormBackwardArguments<T>& args, std::int64_t first) {
+    if constexpr (kCopiesAreAsync) {
+      half_ ^= 1;
+    } else {
+      SIMT_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        SIMT_UNROLL
+        for (int array = 0; array < kArrays; ++array) {
+          SIMT_UNROLL
+          for (int v = 0; v < kPerLane; ++v)
+            memory_.Store(At(half_, r, array, v), ahead_[r][array][v].Unpack());
+        }
+      }
+    }
+    Ask(args, first);
+    WaitForCopies<1>();
   }
+
+  /// A vector of a present row.
+  SIMT_DEVICE void Read(ComputeType<T> (&numbers)[N], int row, int array, int v) const {
+    Packed<T, N>(memory_.template Load<N>(At(half_, row, array, v))).Widen(numbers);
+  }
+
+ private:
+  static constexpr int kArrays = 3;
+  static constexpr int kHalves = kCopiesAreAsync ? 2 : 1;
+
+  SIMT_DEVICE static int At(int half, int row, int array, int v) {
+    return ((((half * kRows + row) * kArrays + array) * kPerLane + v) * BlockSize() +
+            ThreadIndex()) *
+           N;
+  }
+
+  SIMT_DEVICE void AskForOne(const T* from, int row, int array, int v) {
+    if constexpr (kCopiesAreAsync) {
+      CopyAsync<N>(memory_, At(half_ ^ 1, row, array, v), from);
+    } else {
+      ahead_[row][array][v] = Packed<T, N>::Of(from);
+    }
+  }
+
+  Shared<T> memory_;
+  int half_ = 0;  // where the present rows are
+  Packed<T, N> ahead_[kRows][kArrays][kPerLane];
 };
 
 /// Means and reciprocal standard deviations of kRows rows; those of the first row for rows that do
@@ -81,7 +118,7 @@ SIMT_KERNEL void NormBackwardRingKernel(NormBackwardArguments<T> args) {
   SIMT_DYNAMIC_SHARED(T, memory);
   SIMT_SHARED(Pair<C>, parts, 2 * kRows * kGroups);
   using Ring = RowRing<T, N, kPerLane, kRows>;
-  const Ring ring{memory};
+  Ring ring(memory);
   const std::int64_t hidden = args.hidden;
   const C share = C(1) / static_cast<C>(hidden);
 
@@ -95,17 +132,15 @@ SIMT_KERNEL void NormBackwardRingKernel(NormBackwardArguments<T> args) {
   }
 
   const std::int64_t step = GridSize() * kRows;
-  // Batches in turn use one half of the ring and of `parts` and the other one, so that one barrier
-  // is enough.
+  // Batches in turn use one half of `parts` and the other one, so that one barrier is enough.
   int half = 0;
   RowStatistic<C, kRows, centered> next;
   next.Load(args, BlockIndex() * kRows);
-  ring.Fetch(args, half, BlockIndex() * kRows);
+  ring.Ask(args, BlockIndex() * kRows);
   for (std::int64_t first = BlockIndex() * kRows; first < args.rows; first += step, half ^= 1) {
     const RowStatistic<C, kRows, centered> rows = next;
     next.Load(args, first + step);
-    ring.Fetch(args, half ^ 1, first + step);
-    WaitForCopies<1>();
+    ring.Advance(args, first + step);
 
     Pair<C> means[kRows] = {};
     SIMT_UNROLL
@@ -114,8 +149,8 @@ SIMT_KERNEL void NormBackwardRingKernel(NormBackwardArguments<T> args) {
       for (int v = 0; v < kPerLane; ++v) {
         if (first + r >= args.rows || Ring::Column(v) >= hidden) continue;
         C x[N], grad_y[N];
-        ring.Read(x, half, r, 0, v);
-        ring.Read(grad_y, half, r, 1, v);
+        ring.Read(x, r, 0, v);
+        ring.Read(grad_y, r, 1, v);
         Pair<C> sums{0, 0};
         SIMT_UNROLL
         for (int k = 0; k < N; ++k) {
@@ -154,9 +189,9 @@ SIMT_KERNEL void NormBackwardRingKernel(NormBackwardArguments<T> args) {
         if (first + r >= args.rows || Ring::Column(v) >= hidden) continue;
         C x[N], grad_y[N], grad_x[N];
         C direct[N] = {};
-        ring.Read(x, half, r, 0, v);
-        ring.Read(grad_y, half, r, 1, v);
-        if (args.grad_sum != nullptr) ring.Read(direct, half, r, 2, v);
+        ring.Read(x, r, 0, v);
+        ring.Read(grad_y, r, 1, v);
+        if (args.grad_sum != nullptr) ring.Read(direct, r, 2, v);
         SIMT_UNROLL
         for (int k = 0; k < N; ++k) {
           const C from_mean = grad_y[k] * w[v][k] - mean_g;
