@@ -39,6 +39,9 @@ SIMT_UNARY_FUNCTION(Cos, cos)
 SIMT_UNARY_FUNCTION(Floor, floor)
 #undef SIMT_UNARY_FUNCTION
 
+template <typename T>
+inline constexpr bool kIsHalf = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
+
 /// 2^x with an error of about 2^-21 of the result, and 0 for results below the normal numbers: for
 /// what is rounded to a half type in the end. Platforms may have an instruction for it.
 template <typename T>
@@ -46,8 +49,9 @@ requires std::is_floating_point_v<T> SIMT_HOST_DEVICE inline T FastExp2(T x) {
   return std::exp2(x);
 }
 
-/// 1 / x with an error of about 2^-22 of the result: for what is rounded to a half type in the end.
-/// Platforms may have an instruction for it.
+/// 1 / x of a positive x with an error of about 2^-21 of the result, and maybe 0 for results below
+/// the normal numbers: for what is rounded to a half type in the end. Platforms may have an
+/// instruction for it.
 template <typename T>
 requires std::is_floating_point_v<T> SIMT_HOST_DEVICE inline T FastReciprocal(T x) {
   return T{1} / x;

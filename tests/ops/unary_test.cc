@@ -20,6 +20,8 @@ struct UnaryCase {
   double high;
   /// Rounding steps, as Tolerance counts them.
   double operations;
+  /// Those of the half types, whose functions may be less exact.
+  double half_operations = operations;
 };
 
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
@@ -34,10 +36,10 @@ double GeluErf(double x) {
   return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
 }
 
-#define UNARY_CASE(Name, reference, low, high, operations)                                      \
+#define UNARY_CASE(Name, reference, low, high, ...)                                             \
   UnaryCase {                                                                                   \
 #Name, [](Tensor & out, const Tensor& x) { Call<op::Name>(out, x); }, reference, low, high, \
-                                                                       operations               \
+                                                                       __VA_ARGS__              \
   }
 
 const UnaryCase kCases[] = {
@@ -63,9 +65,9 @@ const UnaryCase kCases[] = {
         Cos, [](double x) { return std::cos(x); }, -100, 100, 5),
     UNARY_CASE(
         Tanh, [](double x) { return std::tanh(x); }, -12, 12, 5),
-    UNARY_CASE(Sigmoid, Sigmoid, -30, 30, 5),
+    UNARY_CASE(Sigmoid, Sigmoid, -30, 30, 5, 40),
     UNARY_CASE(
-        Silu, [](double x) { return x * Sigmoid(x); }, -30, 30, 6),
+        Silu, [](double x) { return x * Sigmoid(x); }, -30, 30, 6, 41),
 };
 
 TEST_P(UnaryTest, MatchesTheReferenceInEveryTypeAndLayout) {
@@ -82,7 +84,9 @@ TEST_P(UnaryTest, MatchesTheReferenceInEveryTypeAndLayout) {
           Tensor out = MakeOutput(device(), dtype, shape,
                                   layout == Layout::kExpanded ? Layout::kContiguous : layout);
           unary.call(out, x);
-          ExpectClose(out, expected, {.operations = unary.operations});
+          const bool is_half = SizeOf(dtype) == 2;
+          ExpectClose(out, expected,
+                      {.operations = is_half ? unary.half_operations : unary.operations});
           ExpectGapsUntouched(out);
         }
       }
@@ -298,8 +302,9 @@ TEST_P(UnaryTest, GeluStaysFiniteWhereTanhHasSaturated) {
                       2e-6 + 2 * UnitRoundoff(dtype) * std::fabs(slope[k]))
               << x[k];
         } else {
-          EXPECT_EQ(found[i], x[k] < 0 ? 0 : stored[i]) << x[k];
-          EXPECT_EQ(found_slope[i], slope[k]) << x[k];
+          constexpr double kAlmostNothing = 1e-35;  // what may be left of e^-87 at -10
+          EXPECT_NEAR(found[i], x[k] < 0 ? 0 : stored[i], kAlmostNothing) << x[k];
+          EXPECT_NEAR(found_slope[i], slope[k], kAlmostNothing) << x[k];
         }
       }
     }
@@ -337,16 +342,18 @@ TEST_P(UnaryTest, SwiGluAndItsGradient) {
       }
       Tensor out = MakeOutput(device(), dtype, shape);
       Call<op::SwiGlu>(out, x);
-      ExpectClose(out, expected, {.operations = 7});
+      // The fast sigmoid of a half type has an error of up to |x| + 7 roundings.
+      const double more = SizeOf(dtype) == 2 ? 8 : 0;
+      ExpectClose(out, expected, {.operations = 7 + more});
       Tensor grad_x = MakeOutput(device(), dtype, packed_shape);
       Tensor no_out;
       Call<op::SwiGluBackward>(grad_x, no_out, grad_y, x);
-      ExpectClose(grad_x, expected_grad, {.operations = 10}, scales);
+      ExpectClose(grad_x, expected_grad, {.operations = 10 + more}, scales);
       Tensor again = MakeOutput(device(), dtype, shape);
       Tensor grad_beside = MakeOutput(device(), dtype, packed_shape);
       Call<op::SwiGluBackward>(grad_beside, again, grad_y, x);
       ExpectSameBits(grad_beside, grad_x);
-      ExpectClose(again, expected, {.operations = 7});
+      ExpectClose(again, expected, {.operations = 7 + more});
     }
   }
 }

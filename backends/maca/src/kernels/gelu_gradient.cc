@@ -5,6 +5,7 @@
 
 #include "backends/simt/kernels/elementwise/activations.h"
 #include "backends/simt/kernels/norm/part_sums.h"
+#include "backends/simt/packed.h"
 #include "infini_train/core/dtype.h"
 #include "infini_train/ops/dispatch.h"
 #include "infini_train/ops/gemm_composition.h"
@@ -41,27 +42,35 @@ SIMT_KERNEL void GeluSlopeKernel(GeluSlopePass<T> pass) {
   const std::int64_t end =
       has_columns ? Min<std::int64_t>(first + pass.rows_of_a_part, pass.rows) : first;
   C sums[kVector] = {};
+  // Addresses that move: nvcc splits stores to those that it finds by a product for each row.
+  const std::int64_t step = kRows * pass.columns;
+  const std::int64_t begin = (first + row_lane) * pass.columns + column;
+  T* grad_row = pass.grad + begin;
+  const T* pre_row = pass.pre + begin;
   for (std::int64_t row = first + row_lane; row < end; row += kRows * kBatch) {
-    Vec<T, kVector> grads[kBatch] = {}, pres[kBatch] = {};
+    Packed<T, kVector> grads[kBatch], pres[kBatch];
     SIMT_UNROLL
     for (int i = 0; i < kBatch; ++i) {
-      const std::int64_t at = (row + i * kRows) * pass.columns + column;
       if (row + i * kRows >= end) continue;
-      grads[i] = Load<kVector>(pass.grad + at);
-      pres[i] = Load<kVector>(pass.pre + at);
+      grads[i] = Packed<T, kVector>::Of(grad_row + i * step);
+      pres[i] = Packed<T, kVector>::Of(pre_row + i * step);
     }
     SIMT_UNROLL
     for (int i = 0; i < kBatch; ++i) {
       if (row + i * kRows >= end) continue;
+      C grad[kVector], pre[kVector];
+      grads[i].Widen(grad);
+      pres[i].Widen(pre);
       Vec<T, kVector> results;
-      SIMT_UNROLL
       for (int v = 0; v < kVector; ++v) {
-        const C result = ToCompute(grads[i][v]) * GeluTanhSlope(ToCompute(pres[i][v]));
+        const C result = grad[v] * GeluTanhSlope<T>(pre[v]);
         results[v] = FromCompute<T>(result);
         sums[v] += result;
       }
-      Store(pass.grad + (row + i * kRows) * pass.columns + column, results);
+      Store(grad_row + i * step, results);
     }
+    grad_row += kBatch * step;
+    pre_row += kBatch * step;
   }
   SIMT_UNROLL
   for (int v = 0; v < kVector; ++v)

@@ -299,7 +299,7 @@ class GemvOutputs {
       const int m = item % kRows;
       C result = SumOf(sums, m, 0, item / kRows) + addends.bias[0];
       if constexpr (gated)
-        result = Silu(result) * (SumOf(sums, m, 1, item / kRows) + addends.bias[1]);
+        result = Silu<T>(result) * (SumOf(sums, m, 1, item / kRows) + addends.bias[1]);
       Store(args_.out + std::int64_t{m} * args_.outputs + OutputOf(first, item),
             FromCompute<T>(result + addends.residual));
     }

@@ -1,3 +1,6 @@
+#include <string_view>
+#include <type_traits>
+
 #include "backends/simt/kernels/elementwise/activations.h"
 #include "backends/simt/kernels/elementwise/elementwise.h"
 #include "infini_train/ops/dispatch.h"
@@ -5,54 +8,73 @@
 namespace infini_train::simt {
 namespace {
 
-// A function of x, and the gradient from that of the output and the slope at x.
-#define INFINI_TRAIN_ACTIVATION(Name, value, slope) \
-  struct Name##Op {                                 \
-    template <typename T>                           \
-    SIMT_DEVICE T operator()(T x) const {           \
-      return value;                                 \
-    }                                               \
-  };                                                \
-  struct Name##BackwardOp {                         \
-    template <typename T>                           \
-    SIMT_DEVICE T operator()(T grad, T x) const {   \
-      return grad * slope;                          \
-    }                                               \
+/// out = Op<T>()(inputs...), where T is the type of all.
+template <template <typename> typename Op, typename... Inputs>
+void RunActivation(const Context& context, std::string_view name, const Tensor& out,
+                   const Inputs&... inputs) {
+  DispatchTypes(FloatingTypes{}, name, out.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    (CheckDataType(name, inputs, out.dtype()), ...);
+    LaunchElementwise<T, std::conditional_t<true, T, Inputs>...>(context, Op<T>(), out, inputs...);
+  });
+}
+
+// A function of x, and the gradient from that of the output and the slope at x, of type E.
+#define INFINI_TRAIN_ACTIVATION(Name, value, slope)                      \
+  template <typename E>                                                  \
+  struct Name##Op {                                                      \
+    using C = ComputeType<E>;                                            \
+    SIMT_DEVICE C operator()(C x) const { return value; }                \
+  };                                                                     \
+  template <typename E>                                                  \
+  struct Name##BackwardOp {                                              \
+    using C = ComputeType<E>;                                            \
+    SIMT_DEVICE C operator()(C grad, C x) const { return grad * slope; } \
   };
-INFINI_TRAIN_ACTIVATION(Silu, Silu(x), SiluSlope(x, Sigmoid(x)))
-INFINI_TRAIN_ACTIVATION(GeluTanh, GeluTanh(x), GeluTanhSlope(x))
+INFINI_TRAIN_ACTIVATION(Silu, Silu<E>(x), SiluSlope<E>(x))
+INFINI_TRAIN_ACTIVATION(GeluTanh, GeluTanh<E>(x), GeluTanhSlope<E>(x))
 INFINI_TRAIN_ACTIVATION(GeluErf, GeluErf(x), GeluErfSlope(x))
 #undef INFINI_TRAIN_ACTIVATION
 
+template <typename E>
+struct SigmoidOp {
+  using C = ComputeType<E>;
+  SIMT_DEVICE C operator()(C x) const { return Sigmoid<E>(x); }
+};
+
+void SigmoidKernel(const Context& context, Tensor& out, const Tensor& x) {
+  RunActivation<SigmoidOp>(context, "Sigmoid", out, x);
+}
+
 void SiluKernel(const Context& context, Tensor& out, const Tensor& x) {
-  RunElementwise(context, "Silu", FloatingTypes{}, SiluOp(), out, x);
+  RunActivation<SiluOp>(context, "Silu", out, x);
 }
 
 void SiluBackwardKernel(const Context& context, Tensor& grad_x, const Tensor& grad_y,
                         const Tensor& x) {
-  RunElementwise(context, "SiluBackward", FloatingTypes{}, SiluBackwardOp(), grad_x, grad_y, x);
+  RunActivation<SiluBackwardOp>(context, "SiluBackward", grad_x, grad_y, x);
 }
 
 void GeluKernel(const Context& context, Tensor& out, const Tensor& x, bool tanh_approximation) {
   if (tanh_approximation) {
-    RunElementwise(context, "Gelu", FloatingTypes{}, GeluTanhOp(), out, x);
+    RunActivation<GeluTanhOp>(context, "Gelu", out, x);
   } else {
-    RunElementwise(context, "Gelu", FloatingTypes{}, GeluErfOp(), out, x);
+    RunActivation<GeluErfOp>(context, "Gelu", out, x);
   }
 }
 
 void GeluBackwardKernel(const Context& context, Tensor& grad_x, const Tensor& grad_y,
                         const Tensor& x, bool tanh_approximation) {
-  constexpr FloatingTypes kTypes;
   if (tanh_approximation) {
-    RunElementwise(context, "GeluBackward", kTypes, GeluTanhBackwardOp(), grad_x, grad_y, x);
+    RunActivation<GeluTanhBackwardOp>(context, "GeluBackward", grad_x, grad_y, x);
   } else {
-    RunElementwise(context, "GeluBackward", kTypes, GeluErfBackwardOp(), grad_x, grad_y, x);
+    RunActivation<GeluErfBackwardOp>(context, "GeluBackward", grad_x, grad_y, x);
   }
 }
 
 }  // namespace
 
+SIMT_REGISTER_KERNEL(Sigmoid, &SigmoidKernel);
 SIMT_REGISTER_KERNEL(Silu, &SiluKernel);
 SIMT_REGISTER_KERNEL(SiluBackward, &SiluBackwardKernel);
 SIMT_REGISTER_KERNEL(Gelu, &GeluKernel);

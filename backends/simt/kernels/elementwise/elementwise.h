@@ -32,20 +32,27 @@ SIMT_DEVICE T FromResult(Value value) {
 namespace detail {
 
 template <int kWidth, typename T>
-SIMT_DEVICE Vec<T, kWidth> LoadOrRepeat(const T* x, std::int64_t stride) {
-  if (stride != 0) return Load<kWidth>(x);
+SIMT_DEVICE Packed<T, kWidth> LoadOrRepeat(const T* x, std::int64_t stride) {
+  if (stride != 0) return Packed<T, kWidth>::Of(x);
   const T value = Load(x);
   Vec<T, kWidth> result;
   for (int i = 0; i < kWidth; ++i)
     result[i] = value;
-  return result;
+  return Packed<T, kWidth>(result);
 }
 
+template <typename T, int kWidth>
+struct Numbers {
+  ComputeType<T> values[kWidth];
+
+  SIMT_DEVICE explicit Numbers(const Packed<T, kWidth>& elements) { elements.Widen(values); }
+};
+
 template <int kWidth, typename Op, typename Out, typename... In>
-SIMT_DEVICE void ApplyToVectors(const Op& op, Out* out, const Vec<In, kWidth>&... inputs) {
+SIMT_DEVICE void ApplyToVectors(const Op& op, Out* out, const Numbers<In, kWidth>&... inputs) {
   Vec<Out, kWidth> result;
   for (int i = 0; i < kWidth; ++i)
-    result[i] = FromResult<Out>(op(ToCompute(inputs[i])...));
+    result[i] = FromResult<Out>(op(inputs.values[i]...));
   Store(out, result);
 }
 
@@ -56,9 +63,10 @@ SIMT_DEVICE void RunItem(const StridedLoop<kArrays>& loop, const Op& op, std::in
   std::int64_t offsets[kArrays];
   const std::int64_t first = loop.items.Locate(item, offsets) * loop.width;
   if (loop.width == kWidth && first + kWidth <= loop.inner_size) {
-    ApplyToVectors<kWidth>(op, loop.template At<Out>(0, offsets[0]),
-                           LoadOrRepeat<kWidth>(loop.template At<const In>(k + 1, offsets[k + 1]),
-                                                loop.inner_strides[k + 1])...);
+    ApplyToVectors<kWidth>(
+        op, loop.template At<Out>(0, offsets[0]),
+        Numbers<In, kWidth>(LoadOrRepeat<kWidth>(loop.template At<const In>(k + 1, offsets[k + 1]),
+                                                 loop.inner_strides[k + 1]))...);
     return;
   }
   for (int i = 0; i < loop.width && first + i < loop.inner_size; ++i) {
@@ -91,7 +99,8 @@ SIMT_DEVICE void ApplyToBatch(const Op& op, Out* out, std::int64_t first, std::i
   SIMT_UNROLL
   for (int j = 0; j < Batch<Out, kWidth>::kCount; ++j) {
     const std::int64_t v = first + j * BlockSize();
-    if (v < end) ApplyToVectors<kWidth>(op, out + v * kWidth, inputs.vectors[j].Unpack()...);
+    if (v < end)
+      ApplyToVectors<kWidth>(op, out + v * kWidth, Numbers<In, kWidth>(inputs.vectors[j])...);
   }
 }
 

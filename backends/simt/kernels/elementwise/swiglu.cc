@@ -1,6 +1,4 @@
-#include <cstddef>
 #include <cstdint>
-#include <numbers>
 #include <type_traits>
 
 #include "backends/simt/kernels/elementwise/activations.h"
@@ -12,41 +10,44 @@
 namespace infini_train::simt {
 namespace {
 
-/// Vectors of N elements of rows [rows, F], numbered through, and where they lie in packed rows
-/// [rows, 2F].
+/// Vectors of rows [rows, F], numbered through by an I that none of them overflows, and where they
+/// lie in packed rows [rows, 2F].
+template <typename I>
 struct PackedRows {
-  std::int64_t width;    ///< F
-  std::int64_t vectors;  ///< of all rows
-  std::int64_t row_vectors;
-  bool is_narrow;  ///< numbers fit 31 bits
-  Divider divider;
+  I vectors;      ///< of all rows
+  I row_vectors;  ///< of F
+  Divider divider = {};
 
   PackedRows(const Tensor& rows, int vector)
-      : width(rows.size(-1)),
-        vectors(rows.numel() / vector),
-        row_vectors(width / vector),
-        is_narrow(vectors < std::int64_t{1} << 31),
-        divider(is_narrow ? Divider::By(static_cast<std::uint32_t>(row_vectors)) : Divider()) {}
-
-  /// The first element of vector v of N in the gates; the ups are `width` behind.
-  template <int N>
-  SIMT_DEVICE std::int64_t Gate(std::int64_t v) const {
-    const std::int64_t row =
-        is_narrow ? static_cast<std::int64_t>(divider.Quotient(static_cast<std::uint32_t>(v)))
-                  : v / row_vectors;
-    return v * N + row * width;
+      : vectors(static_cast<I>(rows.numel() / vector)),
+        row_vectors(static_cast<I>(rows.size(-1) / vector)) {
+    if constexpr (kIsNarrow) divider = Divider::By(row_vectors);
   }
+
+  /// The number of vector v's gates there; that of its ups is row_vectors more.
+  SIMT_DEVICE I Gate(I v) const {
+    const I row = kIsNarrow ? static_cast<I>(divider.Quotient(static_cast<std::uint32_t>(v)))
+                            : v / row_vectors;
+    return v + row * row_vectors;
+  }
+
+ private:
+  static constexpr bool kIsNarrow = std::is_same_v<I, std::uint32_t>;
 };
 
-/// 1 / (1 + e^-x) beside elements of type T. Half types round away what the fast functions lack;
-/// with others the arithmetic, not the memory, would take the time.
-template <typename T>
-SIMT_DEVICE ComputeType<T> SigmoidOf(ComputeType<T> x) {
-  using C = ComputeType<T>;
-  if constexpr (std::is_same_v<T, C>) {
-    return Sigmoid(x);
+template <int N, typename T, typename I>
+SIMT_DEVICE T* VectorAt(T* array, I v) {
+  return array + static_cast<std::int64_t>(v) * N;
+}
+
+/// Calls `body(PackedRows<I>)` for the I that suits the number of vectors in `rows`. A lane may
+/// count on beyond it as far as a grid has lanes.
+template <typename Body>
+void DispatchPackedRows(const Tensor& rows, int vector, const Body& body) {
+  if (rows.numel() / vector < std::int64_t{1} << 30) {
+    body(PackedRows<std::uint32_t>(rows, vector));
   } else {
-    return FastReciprocal(C(1) + FastExp2(-x * std::numbers::log2e_v<C>));
+    body(PackedRows<std::int64_t>(rows, vector));
   }
 }
 
@@ -54,59 +55,60 @@ SIMT_DEVICE ComputeType<T> SigmoidOf(ComputeType<T> x) {
 constexpr int kForwardBatch = 4;
 constexpr int kBackwardBatch = 2;
 
-template <typename T, int N>
-SIMT_KERNEL void SwiGluKernel(T* out, const T* x, PackedRows rows) {
+template <typename T, int N, typename I>
+SIMT_KERNEL void SwiGluKernel(T* out, const T* x, PackedRows<I> rows) {
   using C = ComputeType<T>;
-  for (std::int64_t first = BlockIndex() * BlockSize() * kForwardBatch + ThreadIndex();
-       first < rows.vectors; first += GlobalThreadCount() * kForwardBatch) {
+  const auto step = static_cast<I>(BlockSize());
+  for (auto first = static_cast<I>(BlockIndex() * BlockSize() * kForwardBatch + ThreadIndex());
+       first < rows.vectors; first += static_cast<I>(GlobalThreadCount() * kForwardBatch)) {
     Packed<T, N> gates[kForwardBatch];
     Packed<T, N> ups[kForwardBatch];
     SIMT_UNROLL
     for (int j = 0; j < kForwardBatch; ++j) {
-      const std::int64_t v = first + j * BlockSize();
+      const I v = first + static_cast<I>(j) * step;
       if (v >= rows.vectors) continue;
-      const T* const gate = x + rows.Gate<N>(v);
-      gates[j] = Packed<T, N>::Of(gate);
-      ups[j] = Packed<T, N>::Of(gate + rows.width);
+      const I gate = rows.Gate(v);
+      gates[j] = Packed<T, N>::Of(VectorAt<N>(x, gate));
+      ups[j] = Packed<T, N>::Of(VectorAt<N>(x, gate + rows.row_vectors));
     }
     SIMT_UNROLL
     for (int j = 0; j < kForwardBatch; ++j) {
-      const std::int64_t v = first + j * BlockSize();
+      const I v = first + static_cast<I>(j) * step;
       if (v >= rows.vectors) continue;
       C gate[N], up[N];
       gates[j].Widen(gate);
       ups[j].Widen(up);
       Vec<T, N> result;
       for (int k = 0; k < N; ++k)
-        result[k] =
-            FromCompute<T>(AtLeast(gate[k], -kSiluLimit<C>) * SigmoidOf<T>(gate[k]) * up[k]);
-      Store(out + v * N, result);
+        result[k] = FromCompute<T>(Silu<T>(gate[k]) * up[k]);
+      Store(VectorAt<N>(out, v), result);
     }
   }
 }
 
 /// `out` may be null.
-template <typename T, int N>
+template <typename T, int N, typename I>
 SIMT_KERNEL void SwiGluBackwardKernel(T* grad_x, T* out, const T* grad_y, const T* x,
-                                      PackedRows rows) {
+                                      PackedRows<I> rows) {
   using C = ComputeType<T>;
-  for (std::int64_t first = BlockIndex() * BlockSize() * kBackwardBatch + ThreadIndex();
-       first < rows.vectors; first += GlobalThreadCount() * kBackwardBatch) {
+  const auto step = static_cast<I>(BlockSize());
+  for (auto first = static_cast<I>(BlockIndex() * BlockSize() * kBackwardBatch + ThreadIndex());
+       first < rows.vectors; first += static_cast<I>(GlobalThreadCount() * kBackwardBatch)) {
     Packed<T, N> gates[kBackwardBatch];
     Packed<T, N> ups[kBackwardBatch];
     Packed<T, N> grads[kBackwardBatch];
     SIMT_UNROLL
     for (int j = 0; j < kBackwardBatch; ++j) {
-      const std::int64_t v = first + j * BlockSize();
+      const I v = first + static_cast<I>(j) * step;
       if (v >= rows.vectors) continue;
-      const T* const gate = x + rows.Gate<N>(v);
-      gates[j] = Packed<T, N>::Of(gate);
-      ups[j] = Packed<T, N>::Of(gate + rows.width);
-      grads[j] = Packed<T, N>::Of(grad_y + v * N);
+      const I gate = rows.Gate(v);
+      gates[j] = Packed<T, N>::Of(VectorAt<N>(x, gate));
+      ups[j] = Packed<T, N>::Of(VectorAt<N>(x, gate + rows.row_vectors));
+      grads[j] = Packed<T, N>::Of(VectorAt<N>(grad_y, v));
     }
     SIMT_UNROLL
     for (int j = 0; j < kBackwardBatch; ++j) {
-      const std::int64_t v = first + j * BlockSize();
+      const I v = first + static_cast<I>(j) * step;
       if (v >= rows.vectors) continue;
       C gate[N], up[N], grad[N];
       gates[j].Widen(gate);
@@ -116,16 +118,15 @@ SIMT_KERNEL void SwiGluBackwardKernel(T* grad_x, T* out, const T* grad_y, const 
       Vec<T, N> grad_up;
       Vec<T, N> result;
       for (int k = 0; k < N; ++k) {
-        const C sigmoid = SigmoidOf<T>(gate[k]);
-        const C silu = AtLeast(gate[k], -kSiluLimit<C>) * sigmoid;
-        grad_gate[k] = FromCompute<T>(grad[k] * up[k] * SiluSlope(gate[k], sigmoid));
+        const C silu = Silu<T>(gate[k]);
+        grad_gate[k] = FromCompute<T>(grad[k] * up[k] * SiluSlope<T>(gate[k]));
         grad_up[k] = FromCompute<T>(grad[k] * silu);
         result[k] = FromCompute<T>(silu * up[k]);
       }
-      T* const to = grad_x + rows.Gate<N>(v);
-      Store(to, grad_gate);
-      Store(to + rows.width, grad_up);
-      if (out != nullptr) Store(out + v * N, result);
+      const I to = rows.Gate(v);
+      Store(VectorAt<N>(grad_x, to), grad_gate);
+      Store(VectorAt<N>(grad_x, to + rows.row_vectors), grad_up);
+      if (out != nullptr) Store(VectorAt<N>(out, v), result);
     }
   }
 }
@@ -137,9 +138,10 @@ void SwiGlu(const Context& context, Tensor& out, const Tensor& x) {
     CheckDataType("SwiGlu", x, out.dtype());
     const int width = VectorWidth(out.data<T>(), x.data<T>(), out.size(-1));
     DispatchWidth<kMaxVectorWidth<T>, 1>(width, [&](auto n) {
-      const PackedRows rows(out, n());
-      Launch(context, Linear(rows.vectors, kForwardBatch), &SwiGluKernel<T, n()>, out.data<T>(),
-             x.data<T>(), rows);
+      DispatchPackedRows(out, n(), [&]<typename I>(const PackedRows<I>& rows) {
+        Launch(context, Linear(static_cast<std::int64_t>(rows.vectors), kForwardBatch),
+               &SwiGluKernel<T, n(), I>, out.data<T>(), x.data<T>(), rows);
+      });
     });
   });
 }
@@ -156,9 +158,11 @@ void SwiGluBackward(const Context& context, Tensor& grad_x, Tensor& out, const T
     const int width =
         VectorWidth(grad_x.data<T>(), out_data, grad_y.data<T>(), x.data<T>(), grad_y.size(-1));
     DispatchWidth<kMaxVectorWidth<T>, 1>(width, [&](auto n) {
-      const PackedRows rows(grad_y, n());
-      Launch(context, Linear(rows.vectors, kBackwardBatch), &SwiGluBackwardKernel<T, n()>,
-             grad_x.data<T>(), out_data, grad_y.data<T>(), x.data<T>(), rows);
+      DispatchPackedRows(grad_y, n(), [&]<typename I>(const PackedRows<I>& rows) {
+        Launch(context, Linear(static_cast<std::int64_t>(rows.vectors), kBackwardBatch),
+               &SwiGluBackwardKernel<T, n(), I>, grad_x.data<T>(), out_data, grad_y.data<T>(),
+               x.data<T>(), rows);
+      });
     });
   });
 }

@@ -1,6 +1,5 @@
 #include <type_traits>
 
-#include "backends/simt/kernels/elementwise/activations.h"
 #include "backends/simt/kernels/elementwise/elementwise.h"
 #include "infini_train/ops/dispatch.h"
 
@@ -65,7 +64,6 @@ INFINI_TRAIN_UNARY(Reciprocal, FloatingTypes, T(1) / x);
 INFINI_TRAIN_UNARY(Sin, FloatingTypes, Sin(x));
 INFINI_TRAIN_UNARY(Cos, FloatingTypes, Cos(x));
 INFINI_TRAIN_UNARY(Tanh, FloatingTypes, Tanh(x));
-INFINI_TRAIN_UNARY(Sigmoid, FloatingTypes, Sigmoid(x));
 INFINI_TRAIN_UNARY(LogicalNot, Types<bool>, x == 0);
 
 // The gradient from that of the output and the output.

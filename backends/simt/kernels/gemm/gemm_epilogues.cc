@@ -21,7 +21,7 @@ struct GeluEpilogue {
     Vec<T, kN> activated;
     SIMT_UNROLL
     for (int x = 0; x < kN; ++x)
-      activated[x] = FromCompute<T>(GeluTanh(ToCompute(FromCompute<T>(values[x]))));
+      activated[x] = FromCompute<T>(GeluTanh<T>(ToCompute(FromCompute<T>(values[x]))));
     Store(matrix + at, activated);
   }
 };
@@ -36,7 +36,7 @@ struct GeluSlopeEpilogue {
     const Vec<T, kN> pre = Load<kN>(matrix + at);
     SIMT_UNROLL
     for (int x = 0; x < kN; ++x)
-      values[x] *= GeluTanhSlope(ToCompute(pre[x]));
+      values[x] *= GeluTanhSlope<T>(ToCompute(pre[x]));
   }
 };
 

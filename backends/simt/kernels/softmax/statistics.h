@@ -39,7 +39,7 @@ class ShiftedExponential {
   SIMT_DEVICE explicit ShiftedExponential(C shift) : shift_(shift) {}
 
   SIMT_DEVICE C operator()(C x) const {
-    if constexpr (kFast) {
+    if constexpr (kIsHalf<T>) {
       return FastExp2((x - shift_) * kLog2E);  // exact where x is the shift
     } else {
       return Exp(x - shift_);
@@ -47,7 +47,6 @@ class ShiftedExponential {
   }
 
  private:
-  static constexpr bool kFast = sizeof(T) == 2;
   static constexpr C kLog2E = static_cast<C>(1.4426950408889634);
 
   C shift_;

@@ -11,6 +11,7 @@ struct dim3 {
 
 #ifdef __MACA__
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -118,6 +119,9 @@ inline T __shfl_up_sync(unsigned long long mask, T value, unsigned delta, int wi
   return __mcShuffleFrom(mask, value, inside ? lane - static_cast<int>(delta) : lane, width);
 }
 
+inline float rsqrtf(float x) {
+  return 1.0f / std::sqrt(x);
+}
 inline int __popc(unsigned int x) {
   return __builtin_popcount(x);
 }
