@@ -47,9 +47,10 @@ struct TakeStatistics {
 /// The codes of a gradient in FP8.
 using Code = std::uint8_t;
 
-/// A row's gradient, of the logits' type T or as codes.
+/// A row's gradient, of the logits' type T or as codes, but that of the target.
 template <typename T, typename Out, int N>
 struct WriteGradient {
+  using C = ComputeType<T>;
   Out* row;
   const LogitsGradient<T>& gradient;
 
@@ -63,31 +64,35 @@ struct WriteGradient {
   /// From class i on.
   template <int M>
   SIMT_DEVICE void At(std::int64_t i, const Vec<T, M>& x) const {
-    if constexpr (std::is_same_v<Out, T>) {
-      Store(row + i, gradient.At(i, x));
-    } else {
-      float numbers[M];
-      gradient.Numbers(numbers, i, x);
-      if constexpr (M % 4 == 0) {
-        Vec<std::uint32_t, M / 4> words;
-        SIMT_UNROLL
-        for (int w = 0; w < M / 4; ++w) {
-          words[w] = PackCodes<Float8E5M2>(numbers[4 * w], numbers[4 * w + 1], numbers[4 * w + 2],
-                                           numbers[4 * w + 3]);
-        }
-        Store(row + i, std::bit_cast<Vec<Code, M>>(words));
-      } else {
-        SIMT_UNROLL
-        for (int k = 0; k < M; ++k)
-          Store(row + i + k, Float8E5M2(numbers[k]).bits);
+    C numbers[M];
+    gradient.ElsewhereAt(numbers, x);
+    if constexpr (!std::is_same_v<Out, T> && M % 4 == 0) {
+      Vec<std::uint32_t, M / 4> words;
+      SIMT_UNROLL
+      for (int w = 0; w < M / 4; ++w) {
+        words[w] = PackCodes<Float8E5M2>(numbers[4 * w], numbers[4 * w + 1], numbers[4 * w + 2],
+                                         numbers[4 * w + 3]);
       }
+      Store(row + i, std::bit_cast<Vec<Code, M>>(words));
+    } else {
+      Vec<Out, M> results;
+      for (int k = 0; k < M; ++k)
+        results[k] = Rounded(numbers[k]);
+      Store(row + i, results);
+    }
+  }
+
+  SIMT_DEVICE static Out Rounded(C number) {
+    if constexpr (std::is_same_v<Out, T>) {
+      return FromCompute<T>(number);
+    } else {
+      return Float8E5M2(number).bits;
     }
   }
 
   /// That of a row whose target is ignored (0) or not in the vocabulary (NaN).
   SIMT_DEVICE static Out Constant(bool is_ignored) {
     if constexpr (std::is_same_v<Out, T>) {
-      using C = ComputeType<T>;
       return FromCompute<T>(is_ignored ? C(0) : std::numeric_limits<C>::quiet_NaN());
     } else {
       return is_ignored ? Code{0} : Code{0x7F};
@@ -209,6 +214,14 @@ SIMT_DEVICE Out* GradientOf(const CrossEntropyProblem<T, I>& problem, T* row, st
   }
 }
 
+/// The lane that writes the gradient of class i. Blocks have a power of two of lanes.
+template <int N>
+SIMT_DEVICE int LaneOf(std::int64_t i, std::int64_t kept_vectors, std::int64_t vectors) {
+  const std::int64_t v = i / N;
+  if (v >= vectors) return static_cast<int>(i - vectors * N);
+  return static_cast<int>(v < kept_vectors ? v : v - kept_vectors) & (BlockSize() - 1);
+}
+
 /// A block for a row at a time. The first `kept_vectors` vectors of a row lie in shared memory, and
 /// leave it to those of the block's next row while its gradient is written, so that memory is never
 /// idle; what is behind them is read twice, and the second time first, while it is in a cache.
@@ -247,8 +260,7 @@ SIMT_KERNEL SIMT_RESIDENT(kMaxLanes, kResidentBlocks) void CrossEntropyInPlaceKe
     ForEachBatch<N>(row, kept_vectors, vectors, take);
     kept.TakeInto(statistics);
     if (tail < classes) statistics.template Visit<1>(tail);
-    const SoftmaxStatistics<C> total =
-        ReduceBlock(statistics.value, MergeStatistics{}, SoftmaxStatistics<C>::OfNothing());
+    const auto total = ReduceStatistics<BlockTeam>(statistics.value);
 
     const C shift = total.Shift();
     const C log_sum = Log(total.sum);
@@ -259,6 +271,9 @@ SIMT_KERNEL SIMT_RESIDENT(kMaxLanes, kResidentBlocks) void CrossEntropyInPlaceKe
     ForEachBatch<N>(row, kept_vectors, vectors, write);
     kept.Replace(write, next);
     if (tail < classes) write.At(tail, Load<1>(row + tail));
+    // By the lane that has written it with the others, so that it is the last to do so.
+    if (ThreadIndex() == LaneOf<N>(target, kept_vectors, vectors))
+      Store(out + target, Write::Rounded(gradient.AtTarget(target_logit)));
   }
 }
 

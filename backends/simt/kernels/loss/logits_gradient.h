@@ -18,46 +18,37 @@ struct LogitsGradient {
   SIMT_DEVICE LogitsGradient(C lse, C scale, std::int64_t target)
       : probability(lse), lse(lse), scale(scale), target(target) {}
 
-  /// That of the logits x from class i on. A target's own is p - 1 without its cancellation.
+  /// That of the logits x from class i on.
   template <int M>
   SIMT_DEVICE Vec<T, M> At(std::int64_t i, const Vec<T, M>& x) const {
-    Vec<T, M> results;
     C numbers[M];
-    Packed<T, M>(x).Widen(numbers);
+    ElsewhereAt(numbers, x);
+    Vec<T, M> results;
     for (int k = 0; k < M; ++k)
-      results[k] = FromCompute<T>(probability(numbers[k]) * scale);
+      results[k] = FromCompute<T>(numbers[k]);
     const std::int64_t hot = target - i;
     if (hot >= 0 && hot < M) {
-      const T result = FromCompute<T>(AtTarget(static_cast<int>(hot), x));
+      C logit = 0;
+      SIMT_UNROLL
+      for (int k = 0; k < M; ++k)
+        logit = k == hot ? ToCompute(x[k]) : logit;
+      const T result = FromCompute<T>(AtTarget(logit));
       for (int k = 0; k < M; ++k)
         results[k] = k == hot ? result : results[k];
     }
     return results;
   }
 
-  /// The same, not rounded.
+  /// That of logits that are not the target's, not rounded.
   template <int M>
-  SIMT_DEVICE void Numbers(C (&numbers)[M], std::int64_t i, const Vec<T, M>& x) const {
+  SIMT_DEVICE void ElsewhereAt(C (&numbers)[M], const Vec<T, M>& x) const {
     Packed<T, M>(x).Widen(numbers);
     for (int k = 0; k < M; ++k)
       numbers[k] = probability(numbers[k]) * scale;
-    const std::int64_t hot = target - i;
-    if (hot >= 0 && hot < M) {
-      const C number = AtTarget(static_cast<int>(hot), x);
-      for (int k = 0; k < M; ++k)
-        numbers[k] = k == hot ? number : numbers[k];
-    }
   }
 
- private:
-  template <int M>
-  SIMT_DEVICE C AtTarget(int hot, const Vec<T, M>& x) const {
-    C logit = 0;
-    SIMT_UNROLL
-    for (int k = 0; k < M; ++k)
-      logit = k == hot ? ToCompute(x[k]) : logit;
-    return Expm1(logit - lse) * scale;
-  }
+  /// That of the target's logit: p - 1 without its cancellation.
+  SIMT_DEVICE C AtTarget(C logit) const { return Expm1(logit - lse) * scale; }
 };
 
 /// What a row's gradient is where its target is ignored (0) or not in the vocabulary (NaN).

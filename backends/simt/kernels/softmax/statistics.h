@@ -52,20 +52,22 @@ class ShiftedExponential {
   C shift_;
 };
 
-/// Symmetric to the last bit, so that all lanes of a butterfly get the same.
-struct MergeStatistics {
+struct MaxNumberOp {
   template <typename C>
-  SIMT_DEVICE SoftmaxStatistics<C> operator()(SoftmaxStatistics<C> a,
-                                              SoftmaxStatistics<C> b) const {
-    if (a.largest < b.largest) {
-      const SoftmaxStatistics<C> larger = b;
-      b = a;
-      a = larger;
-    }
-    const C scale = a.largest == b.largest ? C(1) : Exp(b.largest - a.largest);
-    return {a.largest, a.sum + b.sum * scale};
+  SIMT_DEVICE C operator()(C a, C b) const {
+    return MaxNumber(a, b);
   }
 };
+
+/// The statistics of all lanes' parts of a row. Every lane of the team must call it.
+template <typename Team, typename C>
+SIMT_DEVICE SoftmaxStatistics<C> ReduceStatistics(SoftmaxStatistics<C> part,
+                                                  Place place = Place::current()) {
+  constexpr auto kNothing = SoftmaxStatistics<C>::OfNothing();
+  const C largest = Team::Reduce(part.largest, MaxNumberOp{}, kNothing.largest, place);
+  const C scale = part.largest == largest ? C(1) : Exp(part.largest - largest);
+  return {largest, Team::Reduce(part.sum * scale, SumOp{}, kNothing.sum, place)};
+}
 
 /// Gathers this lane's statistics of a row: a body for WalkRow.
 template <typename T>
@@ -121,10 +123,9 @@ struct StatisticsOfRow {
 /// The statistics of a row of a team, in one read.
 template <typename Team, int N, typename T>
 SIMT_DEVICE SoftmaxStatistics<ComputeType<T>> RowStatistics(const T* row, std::int64_t size) {
-  constexpr auto kNothing = SoftmaxStatistics<ComputeType<T>>::OfNothing();
-  StatisticsOfRow<T> body{row, kNothing};
+  StatisticsOfRow<T> body{row, SoftmaxStatistics<ComputeType<T>>::OfNothing()};
   WalkRow<Team, N>(row, size, body);
-  return Team::Reduce(body.value, MergeStatistics{}, kNothing);
+  return ReduceStatistics<Team>(body.value);
 }
 
 }  // namespace infini_train::simt
