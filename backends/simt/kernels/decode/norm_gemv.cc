@@ -13,9 +13,10 @@ constexpr int kMaxRows = 4;
 /// Lanes of a block, at most: many rows need many registers.
 template <int kRows>
 inline constexpr int kLanes = kRows > 2 ? GemvPlan::kMaxLanes / 2 : GemvPlan::kMaxLanes;
-/// Batches of a lane that are under way.
+/// Batches of a lane that are under way: one where a copy makes the lane wait, which leaves memory
+/// to more lanes.
 template <int kRows>
-inline constexpr int kDepth = 3 * GemvPlan::kMaxLanes / kLanes<kRows>;
+inline constexpr int kDepth = kCopiesAreAsync ? 3 * GemvPlan::kMaxLanes / kLanes<kRows> : 1;
 /// Of all rows of a launch: beside it, the smallest device has room for the copies of 64 lanes.
 constexpr std::size_t kMaxInputBytes = 32 * 1024;
 /// Outputs can be counted in an int.
@@ -102,6 +103,15 @@ int LanesFor(const GemvPlan& plan, std::size_t bytes, std::size_t other_bytes) {
       {plan.lanes, kLanes<kRows>, static_cast<int>(room / kMaxWarpSize) * kMaxWarpSize});
 }
 
+/// How the product is shared out among blocks of so many lanes.
+template <typename T, int kRows>
+GemvShare ShareOf(const GemvArguments<T>& args, bool gated, std::int64_t blocks, int lanes) {
+  constexpr int N = kMaxVectorWidth<T>;
+  return GemvShare::Of(
+      args.inputs / N, args.outputs, blocks, lanes,
+      gated ? GemvOutputs<T, kRows, true>::kStripSums : GemvOutputs<T, kRows, false>::kStripSums);
+}
+
 /// Returns false where a block has no room for rows so long.
 template <typename T, int kRows>
 bool LaunchRows(const Context& context, GemvArguments<T> args, bool gated) {
@@ -109,15 +119,17 @@ bool LaunchRows(const Context& context, GemvArguments<T> args, bool gated) {
   const GemvPlan& plan = GetGemvPlan();
   const std::size_t other_bytes =
       static_cast<std::size_t>(kRows * args.inputs) * sizeof(T) + kGemvSumBytes;
-  // Half of the memory, so that the launch behind can have copies under way beside this one's.
-  const std::size_t most = MaxDynamicSharedBytes(context);
-  int lanes = LanesFor<kRows>(plan, most / 2 / plan.blocks_per_processor, other_bytes);
-  if (lanes == 0) lanes = LanesFor<kRows>(plan, most, other_bytes);
   const std::int64_t blocks = std::min<std::int64_t>(
       args.outputs, plan.blocks_per_processor * MultiprocessorCount(context));
-  args.share = GemvShare::Of(
-      args.inputs / N, args.outputs, blocks, lanes,
-      gated ? GemvOutputs<T, kRows, true>::kStripSums : GemvOutputs<T, kRows, false>::kStripSums);
+  // Half of the memory, so that the launch behind can have copies under way beside this one's; all
+  // where that is too little.
+  const std::size_t most = MaxDynamicSharedBytes(context);
+  int lanes = LanesFor<kRows>(plan, most / 2 / plan.blocks_per_processor, other_bytes);
+  args.share = ShareOf<T, kRows>(args, gated, blocks, lanes);
+  if (args.share.batches == 0) {
+    lanes = LanesFor<kRows>(plan, most, other_bytes);
+    args.share = ShareOf<T, kRows>(args, gated, blocks, lanes);
+  }
   if (args.share.batches == 0) return false;
   const Geometry geometry{
       .grid_x = blocks,
