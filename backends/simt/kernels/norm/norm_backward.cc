@@ -57,7 +57,7 @@ SIMT_KERNEL void NormBackwardKernel(NormBackwardArguments<T> args) {
 /// Blocks that sum parameter gradients, with this many rows each at least: numbers of the problem
 /// and not of the device, so that the order of the sum is too. About as many as have room on a
 /// large device at a time, as what a block reads ahead fills its registers.
-constexpr std::int64_t kMinPartRows = 16;
+constexpr std::int64_t kMinPartRows = 4;
 constexpr std::int64_t kMaxPartLanes = 64 * 1024;
 constexpr std::int64_t kMaxParts = 512;
 
