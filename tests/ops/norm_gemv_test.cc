@@ -104,6 +104,10 @@ TEST_P(NormGemvTest, Sizes) {
   // Several batches of vectors of each row, several rows of each group.
   Check({1, 40, 4104, true, true, true, true}, DataType::kBFloat16, DataType::kFloat32);
   Check({3, 40, 2064, false, true, true}, DataType::kFloat32, DataType::kFloat32);
+  // More outputs of a block than there is room for their sums at a time.
+  Check({1, 2500, 24, true, true, true, true}, DataType::kBFloat16, DataType::kBFloat16);
+  Check({4, 700, 40, false, true, true}, DataType::kFloat32, DataType::kFloat32);
+  Check({2, 90, 5000, true, false, false, true}, DataType::kBFloat16, DataType::kBFloat16);
   // As much as a block has room for, and more.
   for (const std::int64_t inputs : {4096, 5120})
     Check({4, 2, inputs, true}, DataType::kBFloat16, DataType::kBFloat16);
