@@ -227,6 +227,22 @@ class GemvInput {
       if (GroupLane<kGroupWidth>() == 0) partial[ThreadIndex() / kGroupWidth * kRows + m] = sum;
     }
     SyncBlock();
+    if (ThreadIndex() < args_.share.vectors) Normalize(input, partial);
+    SyncBlock();
+  }
+
+ private:
+  /// The lane's vectors, by the sums of squares of all groups, [groups, kRows].
+  SIMT_DEVICE void Normalize(const Shared<T>& input, const Shared<C>& partial) const {
+    C rstd[kRows];
+    for (int m = 0; m < kRows; ++m) {
+      C sum = 0;
+      for (int group = 0; group < BlockSize() / kGroupWidth; ++group) {
+        const C next = partial[group * kRows + m];
+        sum += next;
+      }
+      rstd[m] = C(1) / Sqrt(sum / static_cast<C>(args_.inputs) + args_.eps);
+    }
     for (int v = ThreadIndex(); v < args_.share.vectors; v += BlockSize()) {
       C weights[N];
       if (v == ThreadIndex()) {
@@ -236,25 +252,17 @@ class GemvInput {
         args_.norm.template Read<N>(v * N, weights);
       }
       for (int m = 0; m < kRows; ++m) {
-        C sum = 0;
-        for (int group = 0; group < BlockSize() / kGroupWidth; ++group) {
-          const C next = partial[group * kRows + m];
-          sum += next;
-        }
-        const C rstd = C(1) / Sqrt(sum / static_cast<C>(args_.inputs) + args_.eps);
         const int at = m * args_.inputs + v * N;
         C numbers[N];
         Packed<T, N>(input.template Load<N>(at)).Widen(numbers);
         Vec<T, N> normalized;
         for (int k = 0; k < N; ++k)
-          normalized[k] = FromCompute<T>(numbers[k] * rstd * weights[k]);
+          normalized[k] = FromCompute<T>(numbers[k] * rstd[m] * weights[k]);
         input.template Store<N>(at, normalized);
       }
     }
-    SyncBlock();
   }
 
- private:
   const GemvArguments<T>& args_;
   C first_weights_[N] = {};
 };
