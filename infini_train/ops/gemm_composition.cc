@@ -48,6 +48,30 @@ void ComposeGemmRowSums(Tensor& out, Tensor& row_sums, const Tensor& a, const Te
   RowSums(row_sums, a);
 }
 
+void ComposeNormGemv(Tensor& out, const Tensor& x, const Tensor& norm_weight, const Tensor& weight,
+                     const Tensor& bias, const Tensor& residual, double eps, bool gated) {
+  Tensor rows = x;
+  if (norm_weight.defined()) {
+    rows = Tensor::EmptyLike(x);
+    Tensor rstd = Tensor::Empty(
+        {x.size(0)}, x.dtype() == DataType::kFloat64 ? DataType::kFloat64 : DataType::kFloat32,
+        x.device());
+    Call<op::RmsNorm>(rows, rstd, x, norm_weight, eps);
+  }
+  Tensor product = gated || residual.defined()
+                       ? Tensor::Empty({x.size(0), weight.size(0)}, x.dtype(), x.device())
+                       : out;
+  const Tensor transposed =
+      weight.AsStrided({weight.size(1), weight.size(0)}, {1, weight.size(1)}, weight.offset());
+  Call<op::Gemm>(product, rows, transposed, bias, false);
+  if (gated) {
+    Tensor activated = residual.defined() ? Tensor::EmptyLike(out) : out;
+    Call<op::SwiGlu>(activated, product);
+    product = activated;
+  }
+  if (residual.defined()) Call<op::Add>(out, product, residual);
+}
+
 void RowSums(Tensor& row_sums, const Tensor& a) {
   Tensor column =
       row_sums.AsStrided({row_sums.numel(), 1}, {row_sums.strides()[0], 1}, row_sums.offset());

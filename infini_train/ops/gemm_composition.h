@@ -15,6 +15,11 @@ INFINI_TRAIN_API void ComposeGemmGeluBackward(Tensor& out, Tensor& column_sums, 
 INFINI_TRAIN_API void ComposeGemmRowSums(Tensor& out, Tensor& row_sums, const Tensor& a,
                                          const Tensor& b, bool accumulate);
 
+/// The op NormGemv by the plain ops that define it.
+INFINI_TRAIN_API void ComposeNormGemv(Tensor& out, const Tensor& x, const Tensor& norm_weight,
+                                      const Tensor& weight, const Tensor& bias,
+                                      const Tensor& residual, double eps, bool gated);
+
 /// The sums of the rows of a [M, K] alone; row_sums [M] may be float32 where a is narrower.
 INFINI_TRAIN_API void RowSums(Tensor& row_sums, const Tensor& a);
 /// The sums of the columns of a [M, N] alone; nothing where column_sums [N] is undefined.

@@ -5,6 +5,7 @@
 
 #include "infini_train/core/error.h"
 #include "infini_train/ops/dispatch.h"
+#include "infini_train/ops/gemm_composition.h"
 
 /// Ops of generation, by the ops that they are made of.
 namespace infini_train::cpu {
@@ -18,23 +19,7 @@ void NormGemv(const KernelContext&, Tensor& out, const Tensor& x, const Tensor& 
               const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps,
               bool gated) {
   if (out.numel() == 0) return;
-  Tensor rows = x;
-  if (norm_weight.defined()) {
-    rows = Tensor::EmptyLike(x);
-    Tensor rstd = Tensor::Empty({x.size(0)}, StatDataType(x));
-    Call<op::RmsNorm>(rows, rstd, x, norm_weight, eps);
-  }
-  Tensor product =
-      gated || residual.defined() ? Tensor::Empty({x.size(0), weight.size(0)}, x.dtype()) : out;
-  const Tensor transposed =
-      weight.AsStrided({weight.size(1), weight.size(0)}, {1, weight.size(1)}, weight.offset());
-  Call<op::Gemm>(product, rows, transposed, bias, false);
-  if (gated) {
-    Tensor activated = residual.defined() ? Tensor::EmptyLike(out) : out;
-    Call<op::SwiGlu>(activated, product);
-    product = activated;
-  }
-  if (residual.defined()) Call<op::Add>(out, product, residual);
+  ComposeNormGemv(out, x, norm_weight, weight, bias, residual, eps, gated);
 }
 
 /// `count` heads of `size` elements from `first` on in a row of memory, as [1, count, 1, size].

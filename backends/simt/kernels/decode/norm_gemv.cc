@@ -4,6 +4,7 @@
 #include "backends/simt/kernels/decode/gemv_parts.h"
 #include "backends/simt/kernels/decode/gemv_plan.h"
 #include "infini_train/ops/dispatch.h"
+#include "infini_train/ops/gemm_composition.h"
 
 namespace infini_train::simt {
 namespace {
@@ -65,6 +66,7 @@ SIMT_KERNEL SIMT_RESIDENT(kLanes<kRows>, 2) void NormGemvKernel(GemvArguments<T>
       for (int left = strip_rows; left > 0; --left) {
         WaitForCopies<kSlots - 1>();
         C products[kRows] = {};
+        // Without conditions, reads need not wait for one another.
         if (lane.count >= kGemvBatch) {
           SIMT_UNROLL
           for (int j = 0; j < kGemvBatch; ++j)
@@ -141,33 +143,6 @@ bool LaunchRows(const Context& context, GemvArguments<T> args, bool gated) {
   return true;
 }
 
-/// By the ops that it is made of: for many rows, and for shapes beyond the kernel.
-void Compose(Tensor& out, const Tensor& x, const Tensor& norm_weight, const Tensor& weight,
-             const Tensor& bias, const Tensor& residual, double eps, bool gated) {
-  const auto empty = [&](const Dims& shape, DataType dtype) {
-    return Tensor::Empty(shape, dtype, x.device());
-  };
-  Tensor rows = x;
-  if (norm_weight.defined()) {
-    rows = Tensor::EmptyLike(x);
-    Tensor rstd = empty({x.size(0)},
-                        x.dtype() == DataType::kFloat64 ? DataType::kFloat64 : DataType::kFloat32);
-    Call<op::RmsNorm>(rows, rstd, x, norm_weight, eps);
-  }
-  Tensor product =
-      gated || residual.defined() ? empty({x.size(0), weight.size(0)}, x.dtype()) : out;
-  Call<op::Gemm>(
-      product, rows,
-      weight.AsStrided({weight.size(1), weight.size(0)}, {1, weight.size(1)}, weight.offset()),
-      bias, false);
-  if (gated) {
-    Tensor activated = residual.defined() ? Tensor::EmptyLike(out) : out;
-    Call<op::SwiGlu>(activated, product);
-    product = activated;
-  }
-  if (residual.defined()) Call<op::Add>(out, product, residual);
-}
-
 void NormGemv(const Context& context, Tensor& out, const Tensor& x, const Tensor& norm_weight,
               const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps,
               bool gated) {
@@ -182,31 +157,30 @@ void NormGemv(const Context& context, Tensor& out, const Tensor& x, const Tensor
       if (!HasVectorRows<T>(x.size(1), {&x, &norm_weight, &weight})) return;
       const auto at_once =
           std::min<std::int64_t>(kMaxRows, static_cast<std::int64_t>(kMaxInputBytes / input_bytes));
-      const auto launch = [&]<int kRows>(std::integral_constant<int, kRows>) {
-        const GemvArguments<T> args{
-            out.data<T>() + done * out.size(1),
-            x.data<T>() + done * x.size(1),
-            weight.data<T>(),
-            DataOf<T>(bias),
-            residual.defined() ? residual.data<T>() + done * out.size(1) : nullptr,
-            NormParameter<T>::Of(norm_weight, 1),
-            norm_weight.defined(),
-            static_cast<int>(x.size(1)),
-            static_cast<int>(out.size(1)),
-            static_cast<ComputeType<T>>(eps),
-            {}};
-        if (!LaunchRows<T, kRows>(context, args, gated)) return false;
-        done += kRows;
-        return true;
-      };
       bool fits = true;
       while (fits && done < rows) {
-        DispatchWidth<kMaxRows, 2, 1>(static_cast<int>(std::min(rows - done, at_once)),
-                                      [&](auto width) { fits = launch(width); });
+        const auto next = static_cast<int>(std::min(rows - done, at_once));
+        DispatchWidth<kMaxRows, 2, 1>(next, [&]<int kRows>(std::integral_constant<int, kRows>) {
+          const GemvArguments<T> args{
+              out.data<T>() + done * out.size(1),
+              x.data<T>() + done * x.size(1),
+              weight.data<T>(),
+              DataOf<T>(bias),
+              residual.defined() ? residual.data<T>() + done * out.size(1) : nullptr,
+              NormParameter<T>::Of(norm_weight, 1),
+              norm_weight.defined(),
+              static_cast<int>(x.size(1)),
+              static_cast<int>(out.size(1)),
+              static_cast<ComputeType<T>>(eps),
+              {}};
+          fits = LaunchRows<T, kRows>(context, args, gated);
+          if (fits) done += kRows;
+        });
       }
     });
   }
-  if (done < rows) Compose(out, x, norm_weight, weight, bias, residual, eps, gated);
+  // Many rows, and shapes beyond the kernel.
+  if (done < rows) ComposeNormGemv(out, x, norm_weight, weight, bias, residual, eps, gated);
 }
 
 }  // namespace
