@@ -1,5 +1,4 @@
 #include <string_view>
-#include <type_traits>
 
 #include "backends/simt/kernels/elementwise/activations.h"
 #include "backends/simt/kernels/elementwise/elementwise.h"
@@ -12,11 +11,8 @@ namespace {
 template <template <typename> typename Op, typename... Inputs>
 void RunActivation(const Context& context, std::string_view name, const Tensor& out,
                    const Inputs&... inputs) {
-  DispatchTypes(FloatingTypes{}, name, out.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    (CheckDataType(name, inputs, out.dtype()), ...);
-    LaunchElementwise<T, std::conditional_t<true, T, Inputs>...>(context, Op<T>(), out, inputs...);
-  });
+  const auto op_for = [](auto tag) { return Op<typename decltype(tag)::type>(); };
+  RunElementwiseFor(context, name, FloatingTypes{}, op_for, out, inputs...);
 }
 
 // A function of x, and the gradient from that of the output and the slope at x, of type E.

@@ -154,16 +154,24 @@ void LaunchElementwise(const Context& context, const Op& op, const Tensor& out,
                                     VectorElements<Out, In...>()));
 }
 
-/// out = op(inputs...) where all are of one of the types. Throws Error naming the op `name` where
-/// they are not.
-template <typename TypeList, typename Op, typename... Inputs>
-void RunElementwise(const Context& context, std::string_view name, TypeList types, const Op& op,
-                    const Tensor& out, const Inputs&... inputs) {
+/// out = op_for(TypeTag<T>)(inputs...) where all are of T, one of the types. Throws Error naming
+/// the op `name` where they are not.
+template <typename TypeList, typename OpFor, typename... Inputs>
+void RunElementwiseFor(const Context& context, std::string_view name, TypeList types,
+                       const OpFor& op_for, const Tensor& out, const Inputs&... inputs) {
   DispatchTypes(types, name, out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     (CheckDataType(name, inputs, out.dtype()), ...);
-    LaunchElementwise<T, std::conditional_t<true, T, Inputs>...>(context, op, out, inputs...);
+    LaunchElementwise<T, std::conditional_t<true, T, Inputs>...>(context, op_for(tag), out,
+                                                                 inputs...);
   });
+}
+/// The same with one function for all types.
+template <typename TypeList, typename Op, typename... Inputs>
+void RunElementwise(const Context& context, std::string_view name, TypeList types, const Op& op,
+                    const Tensor& out, const Inputs&... inputs) {
+  RunElementwiseFor(
+      context, name, types, [&](auto) { return op; }, out, inputs...);
 }
 
 /// A function of two arguments with a number as its second.
