@@ -87,11 +87,9 @@ SIMT_KERNEL void TransposeKernel(Transposition matrices) {
 }
 
 /// Copies by tiles where `out` is contiguous along one dimension and `x` along another; otherwise
-/// returns false.
-bool Transpose(const Context& context, const Tensor& out, const Array& x) {
-  const Dims& shape = out.shape();
-  const Array target = Array::Of(out, shape);
-  MergedDims dims(shape, {&target.strides, &x.strides});
+/// returns false. `dims` are those of both.
+bool Transpose(const Context& context, DataType dtype, const Array& out, const Array& x,
+               MergedDims dims) {
   const int last = dims.rank - 1;
   int dim = 0;
   while (dim < last && dims.strides[dim][1] != 1)
@@ -100,7 +98,7 @@ bool Transpose(const Context& context, const Tensor& out, const Array& x) {
       dims.inner_size() < kMinTransposeExtent)
     return false;
   Transposition matrices = {};
-  matrices.out = target.data;
+  matrices.out = out.data;
   matrices.x = x.data;
   matrices.rows = dims.sizes[dim];
   matrices.columns = dims.inner_size();
@@ -110,7 +108,7 @@ bool Transpose(const Context& context, const Tensor& out, const Array& x) {
   matrices.batch = StridedIndex<2>(dims);
   const std::int64_t tiles =
       matrices.batch.numel * TilesOf(matrices.rows) * TilesOf(matrices.columns);
-  DispatchSize(out.dtype(), [&](auto tag) {
+  DispatchSize(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     Launch(context, Rows(std::min(tiles, kMaxTransposeGrid), kTransposeBlock), &TransposeKernel<T>,
            matrices);
@@ -156,24 +154,22 @@ SIMT_KERNEL void RepeatRowKernel(RepeatedRow matrix) {
 }
 
 /// Copies by lanes that write one vector to many rows where `out` is a matrix of vectors and `x`
-/// its every row; otherwise returns false.
-bool RepeatRow(const Context& context, const Tensor& out, const Array& x) {
-  const Dims& shape = out.shape();
-  const Array target = Array::Of(out, shape);
-  const MergedDims dims(shape, {&target.strides, &x.strides});
+/// its every row; otherwise returns false. `dims` are those of both.
+bool RepeatRow(const Context& context, DataType dtype, const Array& out, const Array& x,
+               const MergedDims& dims) {
   if (dims.rank != 2 || dims.strides[0][1] != 0 || dims.inner_stride(0) != 1 ||
       dims.inner_stride(1) != 1 || dims.sizes[0] < kMinRepeats)
     return false;
   RepeatedRow matrix = {};
-  matrix.out = target.data;
+  matrix.out = out.data;
   matrix.x = x.data;
   matrix.row_stride = dims.strides[0][0];
   matrix.rows = dims.sizes[0];
   bool is_vectors = false;
-  DispatchSize(out.dtype(), [&](auto tag) {
+  DispatchSize(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    is_vectors = VectorWidth(static_cast<T*>(target.data), static_cast<T*>(x.data),
-                             dims.inner_size(), matrix.row_stride) >= kMaxVectorWidth<T>;
+    is_vectors = VectorWidth(static_cast<T*>(out.data), static_cast<T*>(x.data), dims.inner_size(),
+                             matrix.row_stride) >= kMaxVectorWidth<T>;
     if (!is_vectors) return;
     matrix.vectors = dims.inner_size() / kMaxVectorWidth<T>;
     const std::int64_t lanes = kRepeatLanesPerProcessor * MultiprocessorCount(context);
@@ -187,8 +183,13 @@ void Copy(const Context& context, Tensor& out, const Tensor& x) {
   const DataType from = x.dtype();
   const DataType to = out.dtype();
   if (from == to) {
-    const Array from_array = Array::Of(x, out.shape());
-    if (Transpose(context, out, from_array) || RepeatRow(context, out, from_array)) return;
+    const Array source = Array::Of(x, out.shape());
+    const Array target = Array::Of(out, out.shape());
+    const MergedDims dims(out.shape(), {&target.strides, &source.strides});
+    if (Transpose(context, to, target, source, dims) ||
+        RepeatRow(context, to, target, source, dims)) {
+      return;
+    }
     DispatchSize(to, [&](auto tag) {
       using T = typename decltype(tag)::type;
       LaunchElementwise<T, T>(context, IdentityOp(), out, x);
