@@ -5,7 +5,7 @@
 
 #include "backends/simt/math.h"
 
-/// Codes of 8 bits, four of them in a word. Platforms may have instructions for these.
+/// Codes of 8 and of 16 bits, which share a word. Platforms may have instructions for these.
 namespace infini_train::simt {
 
 namespace detail {
@@ -18,12 +18,24 @@ SIMT_DEVICE inline std::uint32_t JoinCodes(float a, float b, float c, float d) {
          static_cast<std::uint32_t>(FromCompute<F>(d).bits) << 24;
 }
 
+template <typename T>
+SIMT_DEVICE inline std::uint32_t JoinHalves(float low, float high) {
+  return static_cast<std::uint32_t>(FromCompute<T>(low).bits) |
+         static_cast<std::uint32_t>(FromCompute<T>(high).bits) << 16;
+}
+
 }  // namespace detail
 
 /// The codes of four numbers in an FP8 format, the first one in the lowest byte.
 template <typename F>
 SIMT_DEVICE inline std::uint32_t PackCodes(float a, float b, float c, float d) {
   return detail::JoinCodes<F>(a, b, c, d);
+}
+
+/// Two numbers in a half type, the first one in the lower half.
+template <typename T>
+SIMT_DEVICE inline std::uint32_t PackHalves(float low, float high) {
+  return detail::JoinHalves<T>(low, high);
 }
 
 /// Four of the eight bytes of two words, a's before b's: digit i of the hexadecimal selector is the

@@ -24,6 +24,27 @@ class Packed {
     return packed;
   }
 
+  /// The inverse of Widen(), rounded to nearest.
+  SIMT_DEVICE static Packed Narrow(const ComputeType<T> (&numbers)[N]) {
+    if constexpr (kIsHalf<T> && N % 2 == 0) {
+      Packed packed;
+      SIMT_UNROLL
+      for (int i = 0; i < kWords; ++i)
+        packed.words_[i] = PackHalves<T>(numbers[2 * i], numbers[2 * i + 1]);
+      return packed;
+    } else {
+      Vec<T, N> elements;
+      SIMT_UNROLL
+      for (int k = 0; k < N; ++k)
+        elements[k] = FromCompute<T>(numbers[k]);
+      return Packed(elements);
+    }
+  }
+
+  SIMT_DEVICE void Store(T* elements, Place place = Place::current()) const {
+    simt::Store(reinterpret_cast<Word*>(elements), words_, place);
+  }
+
   SIMT_DEVICE Vec<T, N> Unpack() const { return std::bit_cast<Vec<T, N>>(words_); }
 
   /// The numbers that arithmetic runs in, without taking halves of words apart first.

@@ -133,6 +133,26 @@ SIMT_DEVICE inline std::uint32_t PackCodes<Float8E5M2>(float a, float b, float c
 #endif
 }
 template <>
+SIMT_DEVICE inline std::uint32_t PackHalves<BFloat16>(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  std::uint32_t halves;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(high), "f"(low));
+  return halves;
+#else
+  return detail::JoinHalves<BFloat16>(low, high);
+#endif
+}
+template <>
+SIMT_DEVICE inline std::uint32_t PackHalves<Float16>(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  std::uint32_t halves;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(high), "f"(low));
+  return halves;
+#else
+  return detail::JoinHalves<Float16>(low, high);
+#endif
+}
+template <>
 SIMT_DEVICE inline std::uint32_t SelectBytes<std::uint32_t>(std::uint32_t a, std::uint32_t b,
                                                             std::uint32_t selector) {
   return __byte_perm(a, b, selector);

@@ -48,44 +48,6 @@ struct QuantizeNormProblem {
   SIMT_HOST_DEVICE int Stride() const { return static_cast<int>(hidden / 4) | 1; }
 };
 
-/// Quantises a normalised row to memory, and to its words in shared memory where these are wanted.
-template <typename T, int N, bool centered>
-struct WriteCodes {
-  using C = ComputeType<T>;
-  static_assert(N % 4 == 0);
-  const QuantizeNormProblem<T>& problem;
-  const Shared<std::uint32_t>& words;
-  int first_word;
-  std::uint8_t* out;
-  C mean;
-  C rstd;
-  float scale;
-  float largest;
-
-  SIMT_DEVICE void operator()(std::int64_t i, const Vec<T, N>& x) {
-    C numbers[N], w[N], b[N] = {};
-    Packed<T, N>(x).Widen(numbers);
-    problem.weight.template Read<N>(i, w);
-    if constexpr (centered) problem.bias.template Read<N>(i, b);
-    SIMT_UNROLL
-    for (int k = 0; k < N; ++k) {
-      numbers[k] = (centered ? numbers[k] - mean : numbers[k]) * rstd * w[k] + b[k];
-      largest = Max(largest, Abs(numbers[k]));
-    }
-    Vec<std::uint32_t, N / 4> codes;
-    SIMT_UNROLL
-    for (int word = 0; word < N / 4; ++word) {
-      codes[word] = PackCodes<Float8>(numbers[4 * word] * scale, numbers[4 * word + 1] * scale,
-                                      numbers[4 * word + 2] * scale, numbers[4 * word + 3] * scale);
-    }
-    if (out != nullptr) Store(out + i, std::bit_cast<Vec<std::uint8_t, N>>(codes));
-    if (problem.transposed == nullptr) return;
-    SIMT_UNROLL
-    for (int word = 0; word < N / 4; ++word)
-      words[first_word + static_cast<int>(i / 4) + word] = codes[word];
-  }
-};
-
 /// Writes the columns of the tile of rows from `first` on, whose codes lie in `words`.
 template <typename T>
 SIMT_DEVICE void WriteTransposed(const QuantizeNormProblem<T>& problem,
@@ -117,11 +79,13 @@ SIMT_DEVICE void WriteTransposed(const QuantizeNormProblem<T>& problem,
 
 /// A block works on a tile of rows at a time. Rows of a matrix with a transposed copy come in whole
 /// pieces.
-template <typename T, int N, typename Team, bool centered>
+template <typename Row, bool centered, typename T = typename Row::Element>
 SIMT_KERNEL SIMT_RESIDENT(kGroupLanes,
                           kResidentBlocks) void QuantizeNormKernel(QuantizeNormProblem<T> problem) {
+  using Team = typename Row::Team;
   using C = ComputeType<T>;
-  using Row = CachedRow<Team, T, N>;
+  constexpr int N = Row::kWidth;
+  static_assert(N % 4 == 0);
   SIMT_DYNAMIC_SHARED(std::uint32_t, words);
   const std::int64_t hidden = problem.hidden;
   const std::int64_t tile_rows = problem.TileRows();
@@ -132,25 +96,38 @@ SIMT_KERNEL SIMT_RESIDENT(kGroupLanes,
     const std::int64_t end = Min(first + tile_rows, problem.rows);
     for (std::int64_t row = first + Team::InBlock(); row < end; row += Team::PerBlock()) {
       const std::int64_t at = row * hidden;
-      const Row values = problem.sum == nullptr ? Row(problem.x + at, hidden)
-                                                : Row::OfSum(problem.x + at, problem.residual + at,
-                                                             problem.sum + at, hidden);
-      const NormStatistics<C> statistics =
-          RowNormStatistics<Team, N, centered>(values, hidden, problem.eps);
+      const Row values = problem.sum == nullptr
+                             ? Row(problem.x + at, hidden)
+                             : Row(problem.x + at, problem.residual + at, problem.sum + at, hidden);
+      const NormStatistics<C> by = RowNormStatistics<centered>(values, hidden, problem.eps);
       if (Team::Lane() == 0) {
-        if constexpr (centered) Store(problem.mean + row, statistics.mean);
-        Store(problem.rstd + row, statistics.rstd);
+        if constexpr (centered) Store(problem.mean + row, by.mean);
+        Store(problem.rstd + row, by.rstd);
       }
-      WriteCodes<T, N, centered> write{problem,
-                                       words,
-                                       static_cast<int>(row - first) * problem.Stride(),
-                                       problem.out == nullptr ? nullptr : problem.out + at,
-                                       statistics.mean,
-                                       statistics.rstd,
-                                       scale,
-                                       largest};
-      values.ForEach(write);
-      largest = write.largest;
+      const int first_word = static_cast<int>(row - first) * problem.Stride();
+      values.ForEach([&](std::int64_t i, const C(&x)[N]) {
+        C numbers[N], w[N], b[N] = {};
+        problem.weight.template Read<N>(i, w);
+        if constexpr (centered) problem.bias.template Read<N>(i, b);
+        SIMT_UNROLL
+        for (int k = 0; k < N; ++k) {
+          numbers[k] = (centered ? x[k] - by.mean : x[k]) * by.rstd * w[k] + b[k];
+          largest = Max(largest, Abs(numbers[k]));
+        }
+        Vec<std::uint32_t, N / 4> codes;
+        SIMT_UNROLL
+        for (int word = 0; word < N / 4; ++word) {
+          codes[word] =
+              PackCodes<Float8>(numbers[4 * word] * scale, numbers[4 * word + 1] * scale,
+                                numbers[4 * word + 2] * scale, numbers[4 * word + 3] * scale);
+        }
+        if (problem.out != nullptr)
+          Store(problem.out + at + i, std::bit_cast<Vec<std::uint8_t, N>>(codes));
+        if (problem.transposed == nullptr) return;
+        SIMT_UNROLL
+        for (int word = 0; word < N / 4; ++word)
+          words[first_word + static_cast<int>(i / 4) + word] = codes[word];
+      });
     }
     if (problem.transposed == nullptr) continue;
     SyncBlock();
@@ -209,18 +186,17 @@ bool Run(const Context& context, const Tensor& out, const Tensor& transposed, co
                            VectorWidth(problem.transposed, problem.rows) == kPieceRows);
   std::size_t bytes = 0;
   if (!is_aligned || !ChooseTile(context, problem, bytes)) return false;
-  DispatchNormRows<T>(
-      problem.hidden, {&sum, &x, &residual, &weight, &bias}, [&](auto team, auto width, int lanes) {
-        if constexpr (width() == N) {
-          using Team = typename decltype(team)::type;
-          constexpr bool kGroups = std::is_same_v<Team, GroupTeam>;
-          const std::int64_t tile_rows = problem.TileRows();
-          Geometry geometry =
-              Rows((problem.rows + tile_rows - 1) / tile_rows, kGroups ? kGroupLanes : lanes);
-          geometry.dynamic_shared_bytes = bytes;
-          Launch(context, geometry, &QuantizeNormKernel<T, N, Team, centered>, problem);
-        }
-      });
+  DispatchNormRows<T>(problem.hidden, {&sum, &x, &residual, &weight, &bias},
+                      [&]<typename Row>(TypeTag<Row>, int lanes) {
+                        if constexpr (Row::kWidth == N) {
+                          constexpr bool kGroups = std::is_same_v<typename Row::Team, GroupTeam>;
+                          const std::int64_t tile_rows = problem.TileRows();
+                          Geometry geometry = Rows((problem.rows + tile_rows - 1) / tile_rows,
+                                                   kGroups ? kGroupLanes : lanes);
+                          geometry.dynamic_shared_bytes = bytes;
+                          Launch(context, geometry, &QuantizeNormKernel<Row, centered>, problem);
+                        }
+                      });
   return true;
 }
 

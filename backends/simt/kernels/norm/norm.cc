@@ -3,52 +3,39 @@
 namespace infini_train::simt {
 namespace {
 
-template <typename T, int N, bool centered>
-struct WriteNormalized {
-  using C = ComputeType<T>;
-  T* out;
-  NormParameter<T> weight;
-  NormParameter<T> bias;
-  C mean;
-  C rstd;
-
-  SIMT_DEVICE void operator()(std::int64_t i, const Vec<T, N>& x) const {
-    C w[N];
-    C b[N];
-    weight.template Read<N>(i, w);
-    if constexpr (centered) bias.template Read<N>(i, b);
-    Vec<T, N> results;
-    for (int k = 0; k < N; ++k) {
-      if constexpr (centered) {
-        results[k] = FromCompute<T>((ToCompute(x[k]) - mean) * rstd * w[k] + b[k]);
-      } else {
-        results[k] = FromCompute<T>(ToCompute(x[k]) * rstd * w[k]);
-      }
-    }
-    Store(out + i, results);
-  }
-};
-
 /// LayerNorm where centered, else RMSNorm, which has neither mean nor bias. Where `sum` is not
 /// null, it becomes x + residual, which is normalised.
-template <typename T, int N, typename Team, bool centered>
+template <typename Row, bool centered, typename T = typename Row::Element>
 SIMT_KERNEL void NormForwardKernel(T* sum, T* out, ComputeType<T>* mean, ComputeType<T>* rstd,
                                    const T* x, const T* residual, NormParameter<T> weight,
                                    NormParameter<T> bias, ComputeType<T> eps, std::int64_t rows,
                                    std::int64_t hidden) {
+  using Team = typename Row::Team;
+  using C = ComputeType<T>;
+  constexpr int N = Row::kWidth;
   for (std::int64_t row = Team::First(); row < rows; row += Team::Count()) {
-    using Row = CachedRow<Team, T, N>;
     const std::int64_t first = row * hidden;
-    const Row values = sum == nullptr
-                           ? Row(x + first, hidden)
-                           : Row::OfSum(x + first, residual + first, sum + first, hidden);
-    const auto [m, r] = RowNormStatistics<Team, N, centered>(values, hidden, eps);
+    const Row values = sum == nullptr ? Row(x + first, hidden)
+                                      : Row(x + first, residual + first, sum + first, hidden);
+    const NormStatistics<C> by = RowNormStatistics<centered>(values, hidden, eps);
     if (Team::Lane() == 0) {
-      if constexpr (centered) Store(mean + row, m);
-      Store(rstd + row, r);
+      if constexpr (centered) Store(mean + row, by.mean);
+      Store(rstd + row, by.rstd);
     }
-    WriteNormalized<T, N, centered> write{out + first, weight, bias, m, r};
-    values.ForEach(write);
+    values.ForEach([&](std::int64_t i, const C(&numbers)[N]) {
+      C w[N], b[N], results[N];
+      weight.template Read<N>(i, w);
+      if constexpr (centered) bias.template Read<N>(i, b);
+      SIMT_UNROLL
+      for (int k = 0; k < N; ++k) {
+        if constexpr (centered) {
+          results[k] = (numbers[k] - by.mean) * by.rstd * w[k] + b[k];
+        } else {
+          results[k] = numbers[k] * by.rstd * w[k];
+        }
+      }
+      Packed<T, N>::Narrow(results).Store(out + first + i);
+    });
   }
 }
 
@@ -63,16 +50,15 @@ void NormForward(const char* op, const Context& context, const Tensor& sum, Tens
   DispatchFloating(op, x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = ComputeType<T>;
-    DispatchNormRows<T>(
-        hidden, {&sum, &out, &x, &residual, &weight, &bias}, [&](auto team, auto width, int lanes) {
-          using Team = typename decltype(team)::type;
-          constexpr bool kGroups = std::is_same_v<Team, GroupTeam>;
-          Launch(context, kGroups ? GroupRows(rows) : Rows(rows, lanes),
-                 &NormForwardKernel<T, width(), Team, centered>, DataOf<T>(sum), out.data<T>(),
-                 centered ? mean->data<C>() : nullptr, rstd.data<C>(), x.data<T>(),
-                 DataOf<T>(residual), NormParameter<T>::Of(weight, 1),
-                 NormParameter<T>::Of(bias, 0), static_cast<C>(eps), rows, hidden);
-        });
+    DispatchNormRows<T>(hidden, {&sum, &out, &x, &residual, &weight, &bias},
+                        [&]<typename Row>(TypeTag<Row>, int lanes) {
+                          constexpr bool kGroups = std::is_same_v<typename Row::Team, GroupTeam>;
+                          Launch(context, kGroups ? GroupRows(rows) : Rows(rows, lanes),
+                                 &NormForwardKernel<Row, centered>, DataOf<T>(sum), out.data<T>(),
+                                 centered ? mean->data<C>() : nullptr, rstd.data<C>(), x.data<T>(),
+                                 DataOf<T>(residual), NormParameter<T>::Of(weight, 1),
+                                 NormParameter<T>::Of(bias, 0), static_cast<C>(eps), rows, hidden);
+                        });
   });
 }
 

@@ -1,19 +1,26 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <type_traits>
+#include <utility>
 
 #include "backends/simt/packed.h"
 #include "backends/simt/rows.h"
 
 namespace infini_train::simt {
 
-/// Vectors of a row that one lane keeps in registers; what a longer row has beyond them is read
-/// again.
+/// Vectors of a row that one lane keeps in registers, at most; what a longer row has beyond them is
+/// read again.
 template <int N>
 inline constexpr int kCachedVectors = N == 1       ? 4
                                       : 32 / N < 8 ? 32 / N
                                                    : 8;
+
+/// Kernels exist for each multiple of this number of vectors.
+template <int N>
+inline constexpr int kCachedStep = N == 1 ? kCachedVectors<N> : kCachedVectors<N> / 4;
 
 /// Rows up to this size are kept in a group's registers.
 template <int N>
@@ -44,9 +51,7 @@ struct NormParameter {
   SIMT_DEVICE void Read(std::int64_t i, C (&values)[N]) const {
     constexpr int kSingles = N < kMaxVectorWidth<float> ? N : kMaxVectorWidth<float>;
     if (same != nullptr) {
-      const Vec<T, N> stored = Load<N>(same + i);
-      for (int k = 0; k < N; ++k)
-        values[k] = ToCompute(stored[k]);
+      Packed<T, N>::Of(same + i).Widen(values);
     } else if (single != nullptr) {
       for (int first = 0; first < N; first += kSingles) {
         const Vec<float, kSingles> stored = Load<kSingles>(single + i + first);
@@ -60,72 +65,93 @@ struct NormParameter {
   }
 };
 
-/// A row of which this lane holds the vectors Lane(), Lane() + Size(), ...; the first ones in
-/// registers.
-template <typename Team, typename T, int N>
-struct CachedRow {
-  static constexpr int kCached = kCachedVectors<N>;
-  const T* row;
-  std::int64_t vectors;
-  Packed<T, N> cache[kCached];
+/// A row of which this lane holds the vectors Lane(), Lane() + Size(), ...; the first kVectors of
+/// them as numbers in registers. It has all of these but those of the last step for certain.
+template <typename RowTeam, typename T, int N, int kVectors>
+class CachedRow {
+ public:
+  using Team = RowTeam;
+  using Element = T;
+  using C = ComputeType<T>;
+  static constexpr int kWidth = N;
 
-  SIMT_DEVICE CachedRow(const T* row, std::int64_t size) : row(row), vectors(size / N) {
+  SIMT_DEVICE CachedRow(const T* row, std::int64_t size) : row_(row), vectors_(size / N) {
+    Packed<T, N> words[kVectors];
+    Read(words, row);
     SIMT_UNROLL
-    for (int k = 0; k < kCached; ++k) {
-      const std::int64_t v = Team::Lane() + std::int64_t{k} * Team::Size();
-      if (v < vectors) cache[k] = Packed<T, N>::Of(row + v * N);
-    }
+    for (int k = 0; k < kVectors; ++k)
+      words[k].Widen(numbers_[k]);
   }
 
   /// The row x + residual, which is written to `sum` on the way.
-  SIMT_DEVICE static CachedRow OfSum(const T* x, const T* residual, T* sum, std::int64_t size) {
-    CachedRow result(sum, size / N, Uncached{});
-    Packed<T, N> residuals[kCached];
+  SIMT_DEVICE CachedRow(const T* x, const T* residual, T* sum, std::int64_t size)
+      : row_(sum), vectors_(size / N) {
+    Packed<T, N> words[kVectors], residuals[kVectors];
+    Read(words, x);
+    Read(residuals, residual);
     SIMT_UNROLL
-    for (int k = 0; k < kCached; ++k) {
-      const std::int64_t v = Team::Lane() + std::int64_t{k} * Team::Size();
-      if (v >= result.vectors) continue;
-      result.cache[k] = Packed<T, N>::Of(x + v * N);
-      residuals[k] = Packed<T, N>::Of(residual + v * N);
+    for (int k = 0; k < kVectors; ++k) {
+      const Packed<T, N> total = Add(words[k], residuals[k]);
+      if (Has(k)) total.Store(sum + Index(k));
+      total.Widen(numbers_[k]);
     }
-    SIMT_UNROLL
-    for (int k = 0; k < kCached; ++k) {
-      const std::int64_t v = Team::Lane() + std::int64_t{k} * Team::Size();
-      if (v >= result.vectors) continue;
-      const Vec<T, N> total = Add(result.cache[k].Unpack(), residuals[k].Unpack());
-      Store(sum + v * N, total);
-      result.cache[k] = Packed<T, N>(total);
-    }
-    for (std::int64_t v = Team::Lane() + std::int64_t{kCached} * Team::Size(); v < result.vectors;
-         v += Team::Size())
-      Store(sum + v * N, Add(Load<N>(x + v * N), Load<N>(residual + v * N)));
-    return result;
+    ForEachUncached([&](std::int64_t i) {
+      Add(Packed<T, N>::Of(x + i), Packed<T, N>::Of(residual + i)).Store(sum + i);
+    });
   }
 
-  /// Calls `body(i, vector)` for this lane's vectors, which begin at element i.
+  /// Calls `body(i, numbers)` for this lane's vectors, which begin at element i.
   template <typename Body>
-  SIMT_DEVICE void ForEach(Body& body) const {
+  SIMT_DEVICE void ForEach(const Body& body) const {
     SIMT_UNROLL
-    for (int k = 0; k < kCached; ++k) {
-      const std::int64_t v = Team::Lane() + std::int64_t{k} * Team::Size();
-      if (v < vectors) body(v * N, cache[k].Unpack());
+    for (int k = 0; k < kVectors; ++k) {
+      if (Has(k)) body(Index(k), numbers_[k]);
     }
-    for (std::int64_t v = Team::Lane() + std::int64_t{kCached} * Team::Size(); v < vectors;
-         v += Team::Size())
-      body(v * N, Load<N>(row + v * N));
+    ForEachUncached([&](std::int64_t i) {
+      C numbers[N];
+      Packed<T, N>::Of(row_ + i).Widen(numbers);
+      body(i, numbers);
+    });
   }
 
  private:
-  struct Uncached {};
-  SIMT_DEVICE CachedRow(const T* row, std::int64_t vectors, Uncached)
-      : row(row), vectors(vectors) {}
-
-  SIMT_DEVICE static Vec<T, N> Add(const Vec<T, N>& a, const Vec<T, N>& b) {
-    Vec<T, N> sum;
-    for (int k = 0; k < N; ++k)
-      sum[k] = FromCompute<T>(ToCompute(a[k]) + ToCompute(b[k]));
-    return sum;
+  SIMT_DEVICE static std::int64_t Index(int k) {
+    return std::int64_t{Team::Lane() * N} + k * Team::Size() * N;
   }
+  SIMT_DEVICE bool Has(int k) const {
+    return k < kVectors - kCachedStep<N> || Team::Lane() + k * Team::Size() < vectors_;
+  }
+
+  SIMT_DEVICE void Read(Packed<T, N> (&words)[kVectors], const T* from) const {
+    SIMT_UNROLL
+    for (int k = 0; k < kVectors; ++k) {
+      if (Has(k)) words[k] = Packed<T, N>::Of(from + Index(k));
+    }
+  }
+
+  SIMT_DEVICE static Packed<T, N> Add(const Packed<T, N>& a, const Packed<T, N>& b) {
+    C sum[N], other[N];
+    a.Widen(sum);
+    b.Widen(other);
+    SIMT_UNROLL
+    for (int k = 0; k < N; ++k)
+      sum[k] += other[k];
+    return Packed<T, N>::Narrow(sum);
+  }
+
+  /// Groups have rows without such vectors only.
+  template <typename Body>
+  SIMT_DEVICE void ForEachUncached(const Body& body) const {
+    if constexpr (std::is_same_v<Team, BlockTeam> && kVectors == kCachedVectors<N>) {
+      for (std::int64_t v = Team::Lane() + std::int64_t{kVectors} * Team::Size(); v < vectors_;
+           v += Team::Size())
+        body(v * N);
+    }
+  }
+
+  const T* row_;
+  std::int64_t vectors_;
+  C numbers_[kVectors][N];
 };
 
 /// The elements of an optional tensor.
@@ -148,25 +174,47 @@ bool HasVectorRows(std::int64_t hidden, std::initializer_list<const Tensor*> arr
          });
 }
 
-/// Chooses team and vector width for HasVectorRows' rows, and calls `body(TypeTag<Team>{},
-/// std::integral_constant<int, N>{}, lanes)` with the lanes of a BlockTeam.
+/// Calls `body(std::integral_constant<int, kVectors>{})` for rows of `vectors` over so many lanes:
+/// with the least number for which a CachedRow leaves nothing to read again, or the largest.
+template <int N, typename Body>
+void DispatchCachedVectors(std::int64_t vectors, int lanes, const Body& body) {
+  constexpr int kStep = kCachedStep<N>;
+  constexpr int kSteps = kCachedVectors<N> / kStep;
+  const std::int64_t needed = (vectors + lanes * kStep - 1) / (lanes * kStep);
+  const auto steps = static_cast<int>(std::clamp<std::int64_t>(needed, 1, kSteps));
+  [&]<int... kBefore>(std::integer_sequence<int, kBefore...>) {
+    ((steps == kBefore + 1 && (body(std::integral_constant<int, (kBefore + 1) * kStep>{}), true)) ||
+     ...);
+  }
+  (std::make_integer_sequence<int, kSteps>{});
+}
+
+/// Chooses team, vector width and cached vectors for HasVectorRows' rows, and calls
+/// `body(TypeTag<CachedRow<...>>{}, lanes)` with the lanes of a BlockTeam.
 template <typename T, typename Body>
 void DispatchNormRows(std::int64_t hidden, std::initializer_list<const Tensor*> arrays,
-                      Body&& body) {
-  const auto choose = [&]<int N>(std::integral_constant<int, N> width) {
+                      const Body& body) {
+  const auto choose = [&]<int N, typename Team>(std::integral_constant<int, N>, TypeTag<Team>,
+                                                int lanes) {
+    DispatchCachedVectors<N>(hidden / N, lanes,
+                             [&]<int kVectors>(std::integral_constant<int, kVectors>) {
+                               body(TypeTag<CachedRow<Team, T, N, kVectors>>{}, lanes);
+                             });
+  };
+  const auto choose_team = [&]<int N>(std::integral_constant<int, N> width) {
     if (hidden <= kMaxCachedGroupRow<N>) {
-      body(TypeTag<GroupTeam>{}, width, GroupTeam::kLanes);
+      choose(width, TypeTag<GroupTeam>{}, GroupTeam::kLanes);
     } else {
       int lanes = 128;
       while (lanes < kMaxRowLanes && lanes * kCachedVectors<N> * N < hidden)
         lanes *= 2;
-      body(TypeTag<BlockTeam>{}, width, lanes);
+      choose(width, TypeTag<BlockTeam>{}, lanes);
     }
   };
   if (HasVectorRows<T>(hidden, arrays)) {
-    choose(std::integral_constant<int, kMaxVectorWidth<T>>{});
+    choose_team(std::integral_constant<int, kMaxVectorWidth<T>>{});
   } else {
-    choose(std::integral_constant<int, 1>{});
+    choose_team(std::integral_constant<int, 1>{});
   }
 }
 
