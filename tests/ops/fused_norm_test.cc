@@ -27,8 +27,9 @@ struct Shape {
   std::int64_t rows;
   std::int64_t hidden;
 };
-constexpr Shape kShapes[] = {{1, 1},    {3, 31},   {5, 32},   {4, 65},   {2, 1000}, {70, 33},
-                             {70, 520}, {2, 2080}, {2, 4104}, {1, 4100}, {0, 8}};
+constexpr Shape kShapes[] = {{1, 1},    {3, 31},   {5, 32},   {4, 65},  {9, 264},
+                             {2, 1000}, {3, 1024}, {3, 1032}, {70, 33}, {70, 520},
+                             {2, 2080}, {2, 4104}, {1, 4100}, {0, 8}};
 
 class FusedNormTest : public DeviceTest {
  protected:

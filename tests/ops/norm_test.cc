@@ -30,9 +30,11 @@ struct Shape {
   std::int64_t hidden;
 };
 
-// One element, odd extents, rows longer than a vector or a block of a sum, more rows than are
-// summed in one piece for a parameter's gradient, and none.
-constexpr Shape kShapes[] = {{1, 1}, {3, 7}, {5, 64}, {2, 2100}, {83, 33}, {1100, 9}, {0, 16}};
+// One element, odd extents, rows longer than a vector or a block of a sum, the longest ones of a
+// group and the next ones, more rows than are summed in one piece for a parameter's gradient, and
+// none.
+constexpr Shape kShapes[] = {{1, 1},    {3, 7},    {5, 64},  {6, 264},  {3, 1024},
+                             {3, 1032}, {2, 2100}, {83, 33}, {1100, 9}, {0, 16}};
 
 /// Inputs of one case, and what the ops should give. Sums run in long double, so that the reference
 /// of a float64 op is better than the op.
@@ -152,6 +154,21 @@ class NormTest : public DeviceTest {
 
   /// Statistics have this type.
   static DataType StatType(DataType dtype) { return PromoteTypes(dtype, DataType::kFloat32); }
+
+  static void ExpectLayerNormBackward(Case& c, DataType dtype, DataType weight_type) {
+    c.Statistics(true);
+    c.Backward(true);
+    const Tensor mean = MakeTensor(device(), StatType(dtype), {c.rows}, c.mean);
+    const Tensor rstd = MakeTensor(device(), StatType(dtype), {c.rows}, c.rstd);
+    Tensor grad_x = MakeOutput(device(), dtype, {c.rows, c.hidden});
+    Tensor grad_weight = MakeOutput(device(), weight_type, {c.hidden});
+    Tensor grad_bias = MakeOutput(device(), weight_type, {c.hidden});
+    Call<op::LayerNormBackward>(grad_x, grad_weight, grad_bias, c.grad_y, c.x, c.weight, mean,
+                                rstd);
+    ExpectClose(grad_x, c.grad_x, {.operations = kOperations}, c.grad_x_scale);
+    ExpectClose(grad_weight, c.grad_weight, {.operations = kOperations}, c.grad_weight_scale);
+    ExpectClose(grad_bias, c.grad_bias, {.operations = kOperations}, c.grad_bias_scale);
+  }
 };
 
 TEST_P(NormTest, LayerNorm) {
@@ -187,21 +204,15 @@ TEST_P(NormTest, RmsNorm) {
 }
 
 TEST_P(NormTest, LayerNormBackward) {
-  for (const bool has_weight : {true, false}) {
-    ForEachCase(has_weight, false, [&](Case& c, DataType dtype, DataType weight_type) {
-      c.Statistics(true);
-      c.Backward(true);
-      const Tensor mean = MakeTensor(device(), StatType(dtype), {c.rows}, c.mean);
-      const Tensor rstd = MakeTensor(device(), StatType(dtype), {c.rows}, c.rstd);
-      Tensor grad_x = MakeOutput(device(), dtype, {c.rows, c.hidden});
-      Tensor grad_weight = MakeOutput(device(), weight_type, {c.hidden});
-      Tensor grad_bias = MakeOutput(device(), weight_type, {c.hidden});
-      Call<op::LayerNormBackward>(grad_x, grad_weight, grad_bias, c.grad_y, c.x, c.weight, mean,
-                                  rstd);
-      ExpectClose(grad_x, c.grad_x, {.operations = kOperations}, c.grad_x_scale);
-      ExpectClose(grad_weight, c.grad_weight, {.operations = kOperations}, c.grad_weight_scale);
-      ExpectClose(grad_bias, c.grad_bias, {.operations = kOperations}, c.grad_bias_scale);
-    });
+  for (const bool has_weight : {true, false})
+    ForEachCase(has_weight, false, ExpectLayerNormBackward);
+}
+
+TEST_P(NormTest, LayerNormBackwardOfMoreRowsThanLanesTakeAtATime) {
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    SCOPED_TRACE(ToString(dtype));
+    Case c(device(), dtype, DataType::kFloat32, {8000, 8}, true, false);
+    ExpectLayerNormBackward(c, dtype, DataType::kFloat32);
   }
 }
 

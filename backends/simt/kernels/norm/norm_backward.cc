@@ -41,7 +41,7 @@ SIMT_KERNEL void NormBackwardKernel(NormBackwardArguments<T> args) {
       args.weight.template Read<N>(i, w);
       C grad_x[N];
       row.GradX(grad_x, means, w, x, grad_y, args.template Direct<N>(begin + i));
-      Store(args.grad_x + begin + i, Rounded<T>(grad_x));
+      Packed<T, N>::Narrow(grad_x).Store(args.grad_x + begin + i);
       for (int k = 0; partials != nullptr && k < N; ++k) {
         const C grad = ToCompute(grad_y[k]);
         C* const sum = partials + i + k;
@@ -60,6 +60,7 @@ SIMT_KERNEL void NormBackwardKernel(NormBackwardArguments<T> args) {
 constexpr std::int64_t kMinPartRows = 4;
 constexpr std::int64_t kMaxPartLanes = 64 * 1024;
 constexpr std::int64_t kMaxParts = 512;
+constexpr std::int64_t kLargeDevice = 132;  ///< multiprocessors
 
 /// Sums over rows that come with a norm's backward: each is optional.
 struct ColumnSums {
@@ -92,12 +93,12 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Column
                                   hidden};
     const auto launch = [&](auto kernel, std::int64_t rows_at_once, int lanes,
                             std::int64_t max_parts, std::size_t shared_bytes = 0) {
-      Geometry geometry = Rows((rows + rows_at_once - 1) / rows_at_once, lanes);
+      const std::int64_t part_rows = sums.Any() ? kMinPartRows : rows_at_once;
+      Geometry geometry = Rows(std::min(max_parts, (rows + part_rows - 1) / part_rows), lanes);
       geometry.dynamic_shared_bytes = shared_bytes;
       Tensor partials;
       if (sums.Any()) {
         const std::int64_t columns = (centered ? 2 : 1) + (sums.grad_x_sums.defined() ? 1 : 0);
-        geometry.grid_x = std::min(max_parts, (rows + kMinPartRows - 1) / kMinPartRows);
         partials =
             Tensor::Empty({geometry.grid_x, columns * hidden}, DataTypeOf<C>(), context.device);
         args.partials = partials.template data<C>();
@@ -114,6 +115,20 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Column
     const auto choose = [&]<int N, bool sums_x>(std::integral_constant<int, N>,
                                                 std::bool_constant<sums_x>) {
       const std::int64_t vectors = hidden / N;
+      if constexpr (kCopiesAreAsync && N > 1) {
+        if (hidden <= kMaxCachedGroupRow<N>) {
+          return DispatchCachedVectors<N>(
+              vectors, kGroupWidth, [&]<int kVectors>(std::integral_constant<int, kVectors>) {
+                using Ring = RowRing<GroupTeam, T, N, kVectors, 1>;
+                const auto room =
+                    static_cast<int>(MaxDynamicSharedBytes(context) / Ring::Bytes(kGroupWidth));
+                const int groups = std::min(Ring::kMaxLanes / kGroupWidth, room);
+                launch(&NormBackwardRingKernel<Ring, centered, sums_x>, groups,
+                       groups * kGroupWidth, kLargeDevice * Ring::kResidentBlocks,
+                       Ring::Bytes(groups * kGroupWidth));
+              });
+        }
+      }
       const auto lanes = [&](std::int64_t per_lane) {
         const std::int64_t all = (vectors + per_lane - 1) / per_lane;
         return static_cast<int>((all + kGroupWidth - 1) / kGroupWidth) * kGroupWidth;
@@ -123,13 +138,14 @@ void NormBackward(const char* op, const Context& context, Tensor& grad_x, Column
       const auto ring = [&]<int kPerLane, int kRows>(std::integral_constant<int, kPerLane>,
                                                      std::integral_constant<int, kRows>,
                                                      std::size_t blocks) {
-        using Ring = RowRing<T, N, kPerLane, kRows>;
+        using Ring = RowRing<BlockTeam, T, N, kPerLane, kRows>;
         const std::size_t bytes = Ring::Bytes(lanes(kPerLane));
-        if (vectors > kPerLane * kMaxRingLanes || bytes > MaxDynamicSharedBytes(context) / blocks) {
+        if (vectors > kPerLane * Ring::kMaxLanes ||
+            bytes > MaxDynamicSharedBytes(context) / blocks) {
           return false;
         }
-        launch(&NormBackwardRingKernel<T, N, kPerLane, kRows, centered, sums_x>, kRows,
-               lanes(kPerLane), parts(lanes(kPerLane)), bytes);
+        launch(&NormBackwardRingKernel<Ring, centered, sums_x>, kRows, lanes(kPerLane),
+               parts(lanes(kPerLane)), bytes);
         return true;
       };
       using One = std::integral_constant<int, 1>;

@@ -54,26 +54,6 @@ struct GradientRow {
   }
 };
 
-template <typename T, int N>
-SIMT_DEVICE Vec<T, N> Rounded(const ComputeType<T> (&values)[N]) {
-  Vec<T, N> rounded;
-  for (int k = 0; k < N; ++k)
-    rounded[k] = FromCompute<T>(values[k]);
-  return rounded;
-}
-
-/// Writes neighbouring sums, aligned as a vector of N elements of the row.
-template <int N, typename C>
-SIMT_DEVICE void StoreSums(C* out, const C (&sums)[N]) {
-  constexpr int kWidth = N < kMaxVectorWidth<C> ? N : kMaxVectorWidth<C>;
-  for (int first = 0; first < N; first += kWidth) {
-    Vec<C, kWidth> values;
-    for (int k = 0; k < kWidth; ++k)
-      values[k] = sums[first + k];
-    Store(out + first, values);
-  }
-}
-
 /// Sums of columns that a block makes: for the weight, for the bias where centered, and of grad_x
 /// where sums_x.
 template <bool centered, bool sums_x>
