@@ -7,9 +7,9 @@ namespace {
 
 /// A block sums this many columns; for each, kSlices lanes sum every kSlices-th part, and read
 /// kBatch of these before they add the first.
-constexpr int kColumns = 32;
+constexpr int kColumns = 16;
 constexpr int kSlices = 32;
-constexpr int kBatch = 12;
+constexpr int kBatch = 13;
 
 /// The vectors of sums, each stored as T or as float, or not at all.
 template <typename T>
