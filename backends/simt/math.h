@@ -63,6 +63,23 @@ requires std::is_floating_point_v<T> SIMT_HOST_DEVICE inline T Rsqrt(T x) {
   return T{1} / std::sqrt(x);
 }
 
+/// The same of a positive x with an error of about 2^-21 of the result: for what is rounded to a
+/// half type in the end. Platforms may have an instruction for it.
+template <typename T>
+requires std::is_floating_point_v<T> SIMT_HOST_DEVICE inline T FastRsqrt(T x) {
+  return Rsqrt(x);
+}
+
+/// For what is rounded to T in the end.
+template <typename T>
+SIMT_HOST_DEVICE inline ComputeType<T> RsqrtFor(ComputeType<T> x) {
+  if constexpr (kIsHalf<T>) {
+    return FastRsqrt(x);
+  } else {
+    return Rsqrt(x);
+  }
+}
+
 template <typename T>
 requires std::is_floating_point_v<T> SIMT_HOST_DEVICE inline T Pow(
     T x, std::type_identity_t<T> exponent) {

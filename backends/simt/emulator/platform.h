@@ -14,6 +14,7 @@
 #include "backends/simt/emulator/group_calls.h"
 #include "backends/simt/emulator/lane.h"
 #include "backends/simt/emulator/launch.h"
+#include "backends/simt/emulator/matrix_products.h"
 #include "backends/simt/emulator/memory.h"
 #include "backends/simt/emulator/shared.h"
 #include "backends/simt/geometry.h"

@@ -1,9 +1,13 @@
 #pragma once
 
-/// Conversions and functions that chips have instructions for. Part of simt_platform.h.
+/// Conversions, functions and products that chips have instructions for. Part of simt_platform.h.
+
+#include <cstdint>
+#include <type_traits>
 
 #include "backends/simt/codes.h"
 #include "backends/simt/math.h"
+#include "backends/simt/matrix_products.h"
 #include "infini_train/core/fp8.h"
 
 namespace infini_train::simt {
@@ -52,6 +56,17 @@ SIMT_HOST_DEVICE inline float FastReciprocal<float>(float x) {
   return result;
 #else
   return 1.0f / x;
+#endif
+}
+
+template <>
+SIMT_HOST_DEVICE inline float FastRsqrt<float>(float x) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  return Rsqrt(x);
 #endif
 }
 
@@ -157,5 +172,38 @@ SIMT_DEVICE inline std::uint32_t SelectBytes<std::uint32_t>(std::uint32_t a, std
                                                             std::uint32_t selector) {
   return __byte_perm(a, b, selector);
 }
+
+namespace detail {
+
+template <typename T>
+struct TensorCoreProducts {
+  static constexpr bool kExist = true;
+
+  SIMT_DEVICE static void Add(float (&sums)[4], const std::uint32_t (&a)[4],
+                              const std::uint32_t (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+          "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+          : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    } else {
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+          "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+          : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    }
+#endif
+  }
+};
+
+}  // namespace detail
+
+template <>
+struct MatrixProducts<BFloat16> : detail::TensorCoreProducts<BFloat16> {};
+template <>
+struct MatrixProducts<Float16> : detail::TensorCoreProducts<Float16> {};
 
 }  // namespace infini_train::simt

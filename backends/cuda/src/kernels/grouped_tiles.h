@@ -253,7 +253,7 @@ class Producer {
   bool ended_ = false;
 };
 
-/// A warp's sums: kM by kN of those of MultiplyAdd, of 16 by 8 elements each.
+/// A warp's sums: kM by kN of those of MatrixProducts, of 16 by 8 elements each.
 template <int kM, int kN>
 using Sums = float[kM][kN][4];
 

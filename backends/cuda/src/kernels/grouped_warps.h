@@ -102,8 +102,8 @@ SIMT_KERNEL void __launch_bounds__(kThreads, 1) GroupedWarpsKernel(Problem<T> pr
 #pragma unroll
         for (int j = 0; j < kNPairs; ++j) {
           const auto& pair = b[slice % 2][j];
-          MultiplyAdd<T>(sums[i][2 * j], a[slice % 2][i], pair[0], pair[1]);
-          MultiplyAdd<T>(sums[i][2 * j + 1], a[slice % 2][i], pair[2], pair[3]);
+          simt::MatrixProducts<T>::Add(sums[i][2 * j], a[slice % 2][i], {pair[0], pair[1]});
+          simt::MatrixProducts<T>::Add(sums[i][2 * j + 1], a[slice % 2][i], {pair[2], pair[3]});
         }
       }
     }

@@ -5,9 +5,8 @@
 
 #include "backends/simt/dialect.h"
 
-/// Instructions for products of the half types by tensor cores, of compute capability 8.0: what
-/// they move and where each lane of a warp has its share (PTX ISA, "Matrix multiply-accumulate
-/// operation using mma instruction"). On older chips the functions do nothing.
+/// Instructions that bring the half types to tensor cores, of compute capability 8.0, beside the
+/// dialect's MatrixProducts. On older chips the functions do nothing.
 namespace infini_train::cuda {
 
 /// An address in shared memory as the instructions take it.
@@ -54,30 +53,6 @@ SIMT_DEVICE inline void LoadMatrices(std::uint32_t (&words)[4], std::uint32_t ad
                  : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                  : "r"(address)
                  : "memory");
-  }
-#endif
-}
-
-/// sums [16, 8] += a [16, 16] @ b [16, 8]. The matrices of a: rows 0 to 7, then 8 to 15, of columns
-/// 0 to 7, then of 8 to 15. Those of b, whose rows are columns here: 0 to 7, then 8 to 15. Of the
-/// sums, lane i has elements 2 (i % 4) and the next one of row i / 4, then of row i / 4 + 8.
-template <typename T>
-SIMT_DEVICE inline void MultiplyAdd(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                    std::uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  } else {
-    static_assert(std::is_same_v<T, Float16>);
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
 #endif
 }
