@@ -64,10 +64,6 @@ SIMT_KERNEL void OneLaneWaits(int* out, const int* x, const int*) {
   Store(out + ThreadIndex(), number);
 }
 SIMT_KERNEL void NeverWaits(int*, const int*, const int*) {}
-SIMT_KERNEL void LetsLaterBeginBeforeItWaits(int*, const int*, const int*) {
-  LetLaterBegin();
-  WaitForEarlier();
-}
 
 class Early : public testing::Test {
  protected:
@@ -103,15 +99,13 @@ TEST_F(Early, OtherAccessesBeforeTheWaitAreFaults) {
   EXPECT_THAT(Run(kEarly, &OneLaneWaits), Optional(AllOf(read, HasSubstr("OneLaneWaits"))));
 }
 
-TEST_F(Early, EveryLaneWaitsAndLetsLaterBeginBehindThat) {
+TEST_F(Early, EveryLaneWaits) {
   EXPECT_THAT(Run(kEarly, &NeverWaits), Optional(HasSubstr("ended without WaitForEarlier()")));
-  EXPECT_THAT(Run(kEarly, &LetsLaterBeginBeforeItWaits),
-              Optional(HasSubstr("LetLaterBegin() before WaitForEarlier()")));
 }
 
 TEST_F(Early, NothingOfThisHoldsForLaunchesInTurn) {
-  for (Kernel* kernel : {&AddEarly, &ReadOtherEarly, &WriteEarly, &AddAtomicallyEarly,
-                         &OneLaneWaits, &NeverWaits, &LetsLaterBeginBeforeItWaits})
+  for (Kernel* kernel :
+       {&AddEarly, &ReadOtherEarly, &WriteEarly, &AddAtomicallyEarly, &OneLaneWaits, &NeverWaits})
     EXPECT_EQ(Run(kInTurn, kernel), std::nullopt);
 }
 

@@ -59,8 +59,4 @@ void ThrowEarlyWrite(const Place& place) {
 
 }  // namespace emulator
 
-void LetLaterBegin(Place place) {
-  if (emulator::lane.early) emulator::ThrowFault("LetLaterBegin() before WaitForEarlier()", place);
-}
-
 }  // namespace infini_train::simt

@@ -31,11 +31,11 @@ inline void WaitForEarlier() {
 }
 
 /// Lets the next launch on the stream begin, if it begins early, once every block has called this
-/// or ended. Behind WaitForEarlier(), so that a launch runs beside the one before it alone.
-void LetLaterBegin(Place place = Place::current());
+/// or ended. Before WaitForEarlier(), launches begin beside this one while still others run.
+inline void LetLaterBegin() {}
 
 /// A kernel that begins early reads `count` elements from `pointer` on before WaitForEarlier():
-/// what the launch before it never writes.
+/// what no launch before it writes that may still run.
 template <typename T>
 inline void ReadsEarly(const T* pointer, std::int64_t count) {
   if (emulator::lane.early)

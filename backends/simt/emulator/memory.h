@@ -80,6 +80,14 @@ inline void Store(T* pointer, const Vec<T, N>& value, Place place = Place::curre
   std::memcpy(static_cast<void*>(pointer), &value, sizeof(value));
 }
 
+/// Asks for the line of global memory around an element, so that it is near when it is read.
+template <typename T>
+inline void BringNear(const T* pointer, Place place = Place::current()) {
+  emulator::CheckAddress(pointer, alignof(T), place);
+  if (emulator::lane.early) [[unlikely]]
+    emulator::CheckEarlyRead(pointer, sizeof(T), place);
+}
+
 /// Adds to an element of global memory and returns what was there.
 template <typename T>
 requires emulator::kIsAtomic<T>

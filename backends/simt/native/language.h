@@ -9,9 +9,10 @@
 ///     namespace infini_train::simt { using NativeStream = ...; }
 ///     #include "backends/simt/context.h", geometry.h, math.h, vector.h
 ///     namespace infini_train::simt::detail { LaneMask; kWarpSize; DynamicSharedBytes() }
+///     MatrixProducts, where there are instructions for them
 ///     AtomicAdd(), AtomicMax() and AtomicCas() for global memory
 ///     #include "backends/simt/native/lanes.h", launch.h and memory.h there
-///     kCopiesAreAsync, CopyAsync(), CommitCopies() and WaitForCopies()
+///     BringNear(); kCopiesAreAsync, CopyAsync(), CommitCopies() and WaitForCopies()
 ///     WaitForEarlier() and LetLaterBegin(); MaxDynamicSharedBytes(); Launch()
 
 #include <cstddef>

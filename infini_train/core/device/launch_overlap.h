@@ -5,11 +5,12 @@
 namespace infini_train {
 
 /// While one lives, launches of the calling thread may overlap: a kernel that was made for it
-/// begins while the one enqueued just before it still runs, reads what it takes for constant
+/// begins while some that were enqueued before it still run, reads what it takes for constant
 /// (weights, the keys and values of earlier positions), and waits before it touches anything else.
 ///
-/// For scopes in which no kernel writes what the next one takes for constant, the last kernel
-/// before the scope included. Devices that cannot do it run one launch after another as always.
+/// For scopes in which no kernel writes what a later one takes for constant; nor may one before the
+/// scope, back to the last one that waited for all before it to end. Devices that cannot do it run
+/// one launch after another as always.
 class INFINI_TRAIN_API LaunchOverlap {
  public:
   LaunchOverlap() noexcept;

@@ -85,6 +85,11 @@ SIMT_DEVICE inline T AtomicCas(T* pointer, std::type_identity_t<T> expected,
 
 namespace infini_train::simt {
 
+template <typename T>
+SIMT_DEVICE inline void BringNear(const T* pointer) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(pointer));
+}
+
 // Copies from global to shared memory that a lane need not wait for.
 
 inline constexpr bool kCopiesAreAsync = true;
@@ -97,7 +102,7 @@ SIMT_DEVICE inline void CopyAsync(const Shared<T>& to, std::int64_t i, const T* 
   } else {
     const auto address = static_cast<unsigned>(__cvta_generic_to_shared(&to[i]));
     if constexpr (kBytes == 16) {
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from)
+      asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(from)
                    : "memory");
     } else {
       asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from),
@@ -121,7 +126,7 @@ SIMT_DEVICE inline void WaitForEarlier() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-SIMT_DEVICE inline void LetLaterBegin(Place = {}) {
+SIMT_DEVICE inline void LetLaterBegin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
@@ -189,9 +194,10 @@ void Launch(const Context& context, const Geometry& geometry, void (*kernel)(P..
                                              static_cast<int>(geometry.dynamic_shared_bytes)),
                         context.op);
   }
+  const bool begins_early = detail::BeginsEarly(geometry, function);
   // As many blocks to a multiprocessor as its memory holds; and a division of it, the same for all
   // that may run side by side, which would else have to wait for another.
-  if (geometry.dynamic_shared_bytes > detail::kLittleSharedBytes || geometry.begins_early) {
+  if (geometry.dynamic_shared_bytes > detail::kLittleSharedBytes || begins_early) {
     detail::CheckLaunch(
         cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
@@ -206,7 +212,7 @@ void Launch(const Context& context, const Geometry& geometry, void (*kernel)(P..
   config.dynamicSmemBytes = geometry.dynamic_shared_bytes;
   config.stream = context.stream;
   config.attrs = &early;
-  config.numAttrs = detail::BeginsEarly(geometry, function) ? 1 : 0;
+  config.numAttrs = begins_early ? 1 : 0;
   std::tuple<std::remove_const_t<P>...> values(
       static_cast<std::remove_const_t<P>>(std::forward<A>(arguments))...);
   std::apply(

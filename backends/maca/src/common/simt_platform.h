@@ -43,6 +43,10 @@ SIMT_HOST_DEVICE inline Float16 FromCompute<Float16>(float value) {
   return std::bit_cast<Float16>(__float2half_rn(value));
 }
 
+template <>
+SIMT_DEVICE inline float FastRsqrt<float>(float x) {
+  return rsqrtf(x);
+}
 // __frcp_rn rounds correctly, which takes branches.
 template <>
 SIMT_DEVICE inline float FastReciprocal<float>(float x) {
@@ -116,7 +120,11 @@ SIMT_DEVICE inline T AtomicCas(T* pointer, std::type_identity_t<T> expected,
 
 namespace infini_train::simt {
 
-// Copies to shared memory that a lane need not wait for elsewhere are done at once here.
+// Memory is not asked for before it is read, and copies to shared memory that a lane need not wait
+// for elsewhere are done at once.
+
+template <typename T>
+SIMT_DEVICE inline void BringNear(const T*) {}
 
 inline constexpr bool kCopiesAreAsync = false;
 
@@ -131,7 +139,7 @@ SIMT_DEVICE inline void WaitForCopies() {}
 // Launches, of which none begins before the one before it has ended.
 
 SIMT_DEVICE inline void WaitForEarlier() {}
-SIMT_DEVICE inline void LetLaterBegin(Place = {}) {}
+SIMT_DEVICE inline void LetLaterBegin() {}
 
 namespace detail {
 
