@@ -14,9 +14,19 @@ namespace infini_train::simt {
 /// condition waits there for each vector before it reads the next.
 template <typename T, int N>
 class Packed {
+  using Word = std::conditional_t<sizeof(T) * N % 4 == 0, std::uint32_t,
+                                  std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>;
+  static constexpr int kWords = static_cast<int>(sizeof(T) * N / sizeof(Word));
+  using Words = Vec<Word, kWords>;
+
  public:
   Packed() = default;
   SIMT_DEVICE explicit Packed(const Vec<T, N>& elements) : words_(std::bit_cast<Words>(elements)) {}
+  SIMT_DEVICE static Packed OfWords(const Words& words) {
+    Packed packed;
+    packed.words_ = words;
+    return packed;
+  }
 
   SIMT_DEVICE static Packed Of(const T* elements, Place place = Place::current()) {
     Packed packed;
@@ -45,6 +55,7 @@ class Packed {
     simt::Store(reinterpret_cast<Word*>(elements), words_, place);
   }
 
+  SIMT_DEVICE const Words& words() const { return words_; }
   SIMT_DEVICE Vec<T, N> Unpack() const { return std::bit_cast<Vec<T, N>>(words_); }
 
   /// The numbers that arithmetic runs in, without taking halves of words apart first.
@@ -64,11 +75,6 @@ class Packed {
   }
 
  private:
-  using Word = std::conditional_t<sizeof(T) * N % 4 == 0, std::uint32_t,
-                                  std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>;
-  static constexpr int kWords = static_cast<int>(sizeof(T) * N / sizeof(Word));
-  using Words = Vec<Word, kWords>;
-
   Words words_ = {};
 };
 

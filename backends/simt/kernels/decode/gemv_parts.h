@@ -1,54 +1,80 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 
 #include "backends/simt/kernels/elementwise/activations.h"
 #include "backends/simt/kernels/norm/norm_row.h"
+#include "backends/simt/matrix_products.h"
 #include "backends/simt/strided.h"
 
 /// What the kernel of NormGemv is made of: a weight on its way from memory, rows of x that meet it,
 /// and outputs. A launch lasts a few microseconds, so that each instruction on the way to the first
 /// product counts: what the host can know is an argument.
+///
+/// Groups of lanes share the inputs of all of a block's outputs, in steps of two vectors of a lane:
+/// four lanes have an output's vectors, in two halves that lie side by side.
 namespace infini_train::simt {
 
-/// Vectors of a weight's row that a lane takes at a time, neighbours kGroupWidth apart.
-inline constexpr int kGemvBatch = 4;
-inline constexpr int kGemvBatchVectors = kGemvBatch * kGroupWidth;
+inline constexpr int kGemvHalf = 4;  ///< vectors of an output, and lanes that have one each
+inline constexpr int kGemvStep = 2 * kGemvHalf;
+/// Outputs that a group works on at a time.
+inline constexpr int kGemvTile = kGroupWidth / kGemvHalf;
+/// Steps that a lane asks memory for at a time.
+inline constexpr int kGemvBatch = 2;
 
-/// Memory for sums of batches, and how many, of all rows of x, a block keeps in one half of it
-/// before it makes outputs of them.
-inline constexpr std::size_t kGemvSumBytes = 4096;
-template <typename C>
-inline constexpr int kGemvSums = static_cast<int>(kGemvSumBytes / 2 / sizeof(C));
+/// Lanes of a block, at most.
+inline constexpr int kGemvLanes = 256;
+inline constexpr int kGemvGroups = kGemvLanes / kGroupWidth;
 
-/// How a product is shared out. Blocks have neighbouring outputs, in strips for whose sums there is
-/// room; groups of lanes have one batch of a weight's row, of every row or of every few.
+/// Sums of groups, of all rows of x, that a block has memory for at most.
+inline constexpr int kGemvSums = 2048;
+
+/// How a product is shared out. Blocks have neighbouring outputs, all in one strip where there is
+/// room for their sums, else in strips whose sums take one half of the memory and the other in
+/// turn.
 struct GemvShare {
-  int vectors = 0;        ///< of a row
-  int batches = 0;        ///< of a row
-  int row_step = 0;       ///< rows that the groups of a block take at a time
+  int vectors = 0;        ///< of an output
+  int group_steps = 0;    ///< of an output, of each group but the last one that has any
+  int groups = 0;         ///< that have steps
+  bool whole = false;     ///< whether these have all vectors of whole batches
   int block_outputs = 0;  ///< of a block
   int larger_blocks = 0;  ///< the first ones, which have one output more
-  int strip = 0;          ///< outputs of a strip
-  Divider by_batches, by_row_step;
+  int strip = 0;          ///< outputs of a strip, a multiple of kGemvTile
+  int sums = 0;           ///< of a strip
+  int halves = 0;         ///< of the memory for them
+  int slots = 0;          ///< of each group for batches on their way
 
-  /// No batches where the rows are too long for the block.
+  /// Vectors of a row of x as it is kept, which ends with a step.
+  SIMT_HOST_DEVICE static constexpr std::int64_t RowVectors(std::int64_t vectors) {
+    return (vectors + kGemvStep - 1) / kGemvStep * kGemvStep;
+  }
+  SIMT_HOST_DEVICE int RowVectors() const { return static_cast<int>(RowVectors(vectors)); }
+
+  /// Of gated products `parts` is 2. A block has room for `max_slots` of each group.
   static GemvShare Of(std::int64_t vectors, std::int64_t outputs, std::int64_t blocks, int lanes,
-                      int strip_sums) {
+                      int rows, int parts, int max_slots) {
     GemvShare share;
-    const int groups = lanes / kGroupWidth;
-    const std::int64_t batches = (vectors + kGemvBatchVectors - 1) / kGemvBatchVectors;
-    if (batches > std::min(groups, strip_sums)) return share;
     share.vectors = static_cast<int>(vectors);
-    share.batches = static_cast<int>(batches);
-    share.row_step = groups / share.batches;
+    const int steps = share.RowVectors() / kGemvStep;
+    const int groups = lanes / kGroupWidth;
+    share.group_steps = (steps + groups - 1) / groups;
+    share.groups = (steps + share.group_steps - 1) / share.group_steps;
+    share.whole = share.group_steps % kGemvBatch == 0 &&
+                  share.groups * share.group_steps * kGemvStep == share.vectors;
     share.block_outputs = static_cast<int>(outputs / blocks);
     share.larger_blocks = static_cast<int>(outputs % blocks);
-    share.strip = strip_sums / share.batches;
-    share.by_batches = Divider::By(static_cast<std::uint32_t>(share.batches));
-    share.by_row_step = Divider::By(static_cast<std::uint32_t>(share.row_step));
+    const int output_sums = rows * parts * share.groups;
+    const std::int64_t block_tiles = (outputs + blocks * kGemvTile - 1) / (blocks * kGemvTile);
+    const bool one_strip = block_tiles * kGemvTile * output_sums <= kGemvSums;
+    share.halves = one_strip ? 1 : 2;
+    share.strip =
+        static_cast<int>(one_strip ? block_tiles : kGemvSums / 2 / output_sums / kGemvTile) *
+        kGemvTile;
+    share.sums = share.strip * output_sums;
+    const std::int64_t tiles = block_tiles * parts;
+    const std::int64_t tile_batches = (share.group_steps + kGemvBatch - 1) / kGemvBatch;
+    share.slots = static_cast<int>(std::min<std::int64_t>(max_slots, tiles * tile_batches));
     return share;
   }
 };
@@ -62,164 +88,251 @@ struct GemvArguments {
   const T* residual;  ///< or null
   NormParameter<T> norm;
   bool normalizes;
+  int parts;  ///< 2 of gated products
   int inputs, outputs;
-  ComputeType<T> eps;
+  ComputeType<T> eps, inverse_inputs;
   GemvShare share;
 };
 
 /// The share of the calling lane.
 struct GemvLane {
   int first_output, outputs;  ///< of the block
-  int batch;
-  int first_row;  ///< of a strip
-  int vector;     ///< the first one
-  int count;      ///< of vectors, kGemvBatch or more if the batch is whole
+  int group;
+  int first_step, steps;  ///< of the group
+  int row;                ///< the lane's output of a tile
+  int part;               ///< which of its output's lanes it is
 
   SIMT_DEVICE explicit GemvLane(const GemvShare& share) {
     const auto block = static_cast<int>(BlockIndex());
     first_output = block * share.block_outputs + Min(block, share.larger_blocks);
     outputs = share.block_outputs + (block < share.larger_blocks ? 1 : 0);
-    const auto group = static_cast<std::uint32_t>(ThreadIndex() / kGroupWidth);
-    first_row = static_cast<int>(share.by_batches.Quotient(group));
-    batch = static_cast<int>(group) - first_row * share.batches;
-    vector = batch * kGemvBatchVectors + GroupLane<kGroupWidth>();
-    count = (share.vectors - vector + kGroupWidth - 1) / kGroupWidth;
+    group = ThreadIndex() / kGroupWidth;
+    row = GroupLane<kGroupWidth>() / kGemvHalf;
+    part = GroupLane<kGroupWidth>() % kGemvHalf;
+    first_step = group * share.group_steps;
+    steps = Max(0, Min(share.group_steps, share.RowVectors() / kGemvStep - first_step));
   }
 
+  /// The first vector of an output in the group's step.
+  SIMT_DEVICE int VectorOf(int step) const { return (first_step + step) * kGemvStep; }
+  /// Whether a vector of the group's step is there.
+  SIMT_DEVICE bool Has(const GemvShare& share, int step, int column) const {
+    return step < steps && VectorOf(step) + column < share.vectors;
+  }
   /// Outputs of the strip that begins with output `first` of the block.
   SIMT_DEVICE int StripFrom(const GemvShare& share, int first) const {
     return Min(share.strip, outputs - first);
   }
-  /// Rows of so many that the lane's group takes, every row_step-th; groups left over take none.
-  SIMT_DEVICE int RowsOf(const GemvShare& share, int strip) const {
-    if (first_row >= share.row_step || first_row >= strip) return 0;
-    return static_cast<int>(
-        share.by_row_step.Quotient(static_cast<std::uint32_t>(strip - first_row - 1)) + 1);
-  }
 };
 
-/// Copies of the weight to a ring in shared memory, in the order in which the lane's group takes
-/// rows: strip by strip, of gated products what opens the gate before what it lets through. Each
-/// lane copies what it needs itself, and needs no barrier for it.
-template <typename T, int N, int kSlots, bool gated>
+/// Copies of the weight to a ring in shared memory, in the order in which the lane's group needs
+/// them: strip by strip, of gated products what opens the gate before what it lets through, tile by
+/// tile, batch by batch. Lanes copy whole lines of memory for their group.
+template <typename T, int N, int kSlots, bool kWhole>
 class GemvCopies {
  public:
-  SIMT_DEVICE GemvCopies(const GemvArguments<T>& args, const GemvLane& lane, const Shared<T>& ring)
-      : args_(args), lane_(lane), ring_(ring) {
-    strip_from_ = args.weight + std::int64_t{lane.first_output + lane.first_row} * args.inputs +
-                  lane.vector * N;
-    from_ = strip_from_;
-    rows_ = lane.RowsOf(args.share, lane.StripFrom(args.share, 0));
-    left_ = rows_;
+  /// `rings` are those of all groups, [slots, kBatchElements] each.
+  SIMT_DEVICE GemvCopies(const GemvArguments<T>& args, const GemvLane& lane, const Shared<T>& rings)
+      : args_(args),
+        lane_(lane),
+        ring_(rings.Sub(lane.group * args.share.slots * kBatchElements,
+                        args.share.slots * kBatchElements)),
+        strip_(lane.StripFrom(args.share, 0)),
+        ended_(lane.steps == 0 || strip_ == 0) {
+    strip_from_ = args.weight + std::int64_t{lane.first_output + Row()} * args.inputs +
+                  (lane.VectorOf(0) + Column()) * N;
+    tile_from_ = strip_from_;
   }
 
-  /// Elements of the ring.
-  SIMT_DEVICE static int Elements() { return kSlots * SlotElements(); }
-  /// Slots by their first elements.
-  SIMT_DEVICE static int SlotAt(int i) { return i * SlotElements(); }
-  SIMT_DEVICE static int After(int slot) {
-    return slot + SlotElements() < Elements() ? slot + SlotElements() : 0;
-  }
-
-  /// Whether all has been asked for.
-  SIMT_DEVICE bool Ended() const { return left_ == 0; }
+  static constexpr int kBatchElements = kGemvBatch * kGemvTile * kGemvStep * N;
 
   /// Asks for the next batch, if there is one.
   SIMT_DEVICE void Ask(int slot) {
-    if (!Ended()) {
-      SIMT_UNROLL
-      for (int j = 0; j < kGemvBatch; ++j) {
-        if (j < lane_.count) CopyAsync<N>(ring_, At(slot, j), from_ + j * kGroupWidth * N);
-      }
-      from_ += std::int64_t{args_.share.row_step} * args_.inputs;
-      if (--left_ == 0) BeginStrip();
+    if (!ended_) {
+      Copy(slot);
+      Advance();
     }
     CommitCopies();
   }
 
-  /// Adds the products of vector j of what has come to a slot and rows of x in `input`.
-  template <int kRows>
-  SIMT_DEVICE void AddProducts(int slot, int j, const Shared<T>& input,
-                               ComputeType<T> (&sums)[kRows]) const {
-    using C = ComputeType<T>;
-    C w[N];
-    Packed<T, N>(ring_.template Load<N>(At(slot, j))).Widen(w);
+  /// Waits for the batch of a slot, the first one that was asked for of kSlots, and takes the
+  /// lane's vectors; what was not asked for is anything. All lanes of the group call it.
+  SIMT_DEVICE void Take(int slot, Packed<T, N> (&vectors)[kGemvBatch][2]) const {
+    WaitForCopies<kSlots - 1>();
+    SyncGroup<kGroupWidth>();
     SIMT_UNROLL
-    for (int m = 0; m < kRows; ++m) {
-      C x[N];
-      const int at = m * args_.inputs + (lane_.vector + j * kGroupWidth) * N;
-      Packed<T, N>(input.template Load<N>(at)).Widen(x);
-      SIMT_UNROLL
-      for (int k = 0; k < N; ++k)
-        sums[m] += w[k] * x[k];
+    for (int i = 0; i < 2 * kGemvBatch; ++i) {
+      const int column = i % 2 * kGemvHalf + lane_.part;
+      vectors[i / 2][i % 2] =
+          Packed<T, N>(ring_.template Load<N>(At(slot, i / 2, lane_.row, column)));
     }
+    // Products of matrices wait for what all lanes have taken; else the next copies could come
+    // first.
+    if constexpr (!MatrixProducts<T>::kExist) SyncGroup<kGroupWidth>();
   }
 
  private:
-  SIMT_DEVICE static int SlotElements() { return kGemvBatch * BlockSize() * N; }
-  SIMT_DEVICE static int At(int slot, int j) {
-    return slot + (j * BlockSize() + ThreadIndex()) * N;
+  /// Rows of a tile of which lanes copy a step at once.
+  static constexpr int kRowsAtOnce = kGroupWidth / kGemvStep;
+
+  SIMT_DEVICE static int Row() { return GroupLane<kGroupWidth>() / kGemvStep; }
+  SIMT_DEVICE static int Column() { return GroupLane<kGroupWidth>() % kGemvStep; }
+
+  /// Halves of odd rows change places, so that neighbouring rows of a half lie in other banks.
+  SIMT_DEVICE static int At(int slot, int step, int row, int column) {
+    const int place = (slot * kGemvBatch + step) * kGemvTile + row;
+    return (place * kGemvStep + (column ^ row % 2 * kGemvHalf)) * N;
+  }
+
+  SIMT_DEVICE void Copy(int slot) const {
+    SIMT_UNROLL
+    for (int row = 0; row < kGemvTile; row += kRowsAtOnce) {
+      if (row_ + row + Row() >= strip_) continue;
+      const T* const from = tile_from_ + std::int64_t{row} * args_.inputs + step_ * kGemvStep * N;
+      SIMT_UNROLL
+      for (int j = 0; j < kGemvBatch; ++j) {
+        if (kWhole || lane_.Has(args_.share, step_ + j, Column()))
+          CopyAsync<N>(ring_, At(slot, j, row + Row(), Column()), from + j * kGemvStep * N);
+      }
+    }
+  }
+
+  SIMT_DEVICE void Advance() {
+    step_ += kGemvBatch;
+    if (step_ < lane_.steps) return;
+    step_ = 0;
+    row_ += kGemvTile;
+    tile_from_ += std::int64_t{kGemvTile} * args_.inputs;
+    if (row_ >= strip_) BeginStrip();
   }
 
   SIMT_DEVICE void BeginStrip() {
-    if (gated && !second_part_) {
-      second_part_ = true;
-      from_ = strip_from_ + std::int64_t{args_.outputs} * args_.inputs;
-    } else {
-      second_part_ = false;
-      first_ += args_.share.strip;
-      strip_from_ += std::int64_t{args_.share.strip} * args_.inputs;
-      from_ = strip_from_;
-      rows_ = lane_.RowsOf(args_.share, lane_.StripFrom(args_.share, first_));
+    row_ = 0;
+    if (++part_ < args_.parts) {
+      tile_from_ = strip_from_ + std::int64_t{args_.outputs} * args_.inputs;
+      return;
     }
-    left_ = rows_;
+    part_ = 0;
+    first_ += args_.share.strip;
+    ended_ = first_ >= lane_.outputs;
+    strip_ = lane_.StripFrom(args_.share, first_);
+    strip_from_ += std::int64_t{args_.share.strip} * args_.inputs;
+    tile_from_ = strip_from_;
   }
 
   const GemvArguments<T>& args_;
   const GemvLane& lane_;
   Shared<T> ring_;
   const T* strip_from_;
-  const T* from_;
+  const T* tile_from_;
   int first_ = 0;  ///< output of the strip
-  int rows_;       ///< of a part of the strip
-  int left_;
-  bool second_part_ = false;
+  int strip_;      ///< outputs of the strip
+  int part_ = 0;
+  int row_ = 0;  ///< first one of the tile
+  int step_ = 0;
+  bool ended_;
 };
 
 /// Rows of x, normalised and rounded as the op RmsNorm does, through shared memory to the lanes
-/// that need them.
+/// that need them. Groups prepare what meets their own vectors of the weight.
 template <typename T, int N, int kRows>
 class GemvInput {
  public:
   using C = ComputeType<T>;
 
-  /// Reads the norm's weights for the lane's first vector.
-  SIMT_DEVICE explicit GemvInput(const GemvArguments<T>& args) : args_(args) {
-    if (args.normalizes && ThreadIndex() < args.share.vectors)
-      args.norm.template Read<N>(ThreadIndex() * N, first_weights_);
+  /// Rows are kept in `memory`, [kRows, share.RowVectors() * N]. Reads the norm's weights for the
+  /// lane's first vector, zeros where it has none.
+  SIMT_DEVICE GemvInput(const GemvArguments<T>& args, const GemvLane& lane, const Shared<T>& memory)
+      : args_(args),
+        memory_(memory),
+        row_elements_(args.share.RowVectors() * N),
+        begin_(lane.VectorOf(0) + GroupLane<kGroupWidth>()),
+        end_(Min(args.share.vectors, lane.VectorOf(lane.steps))),
+        padded_end_(lane.VectorOf(lane.steps)) {
+    if (args.normalizes && begin_ < end_) args.norm.template Read<N>(begin_ * N, first_weights_);
   }
 
-  /// Puts all of x into `input`, [kRows, inputs].
-  SIMT_DEVICE void Stage(const Shared<T>& input) const {
-    SIMT_SHARED(C, partial, kRows * (kMaxBlockSize / kGroupWidth));
+  SIMT_DEVICE void Stage() const {
+    if (args_.normalizes) {
+      StageNormalized();
+    } else {
+      for (int v = begin_; v < padded_end_; v += kGroupWidth) {
+        SIMT_UNROLL
+        for (int m = 0; m < kRows; ++m)
+          Put(m, v, Read(m, v));
+      }
+    }
+    SyncGroup<kGroupWidth>();
+  }
+
+  /// A vector of a row.
+  SIMT_DEVICE Packed<T, N> Get(int m, int vector) const {
+    if constexpr (kByMatrices) {
+      const Shared<std::uint32_t> words = memory_.template As<std::uint32_t>();
+      const auto even = words.template Load<2>(WordsOf(m, vector, 0));
+      const auto odd = words.template Load<2>(WordsOf(m, vector, 1));
+      return Packed<T, N>::OfWords({{even[0], odd[0], even[1], odd[1]}});
+    } else {
+      return Packed<T, N>(memory_.template Load<N>(m * row_elements_ + vector * N));
+    }
+  }
+  /// For products of matrices: of the lane's vectors of a step, the even words or the odd ones.
+  SIMT_DEVICE Vec<std::uint32_t, 4> HalvesOfWords(int m, int step, int part, int odd) const {
+    return memory_.template As<std::uint32_t>().template Load<4>(
+        WordsAt(m, step * kGemvHalf + part, odd));
+  }
+
+ private:
+  static constexpr bool kByMatrices = MatrixProducts<T>::kExist;
+
+  /// Where even or odd words are kept, [steps, kGemvHalf, odd, halves, 2]: of the first two.
+  SIMT_DEVICE int WordsAt(int m, int place, int odd) const {
+    return m * (row_elements_ / 2) + (place * 2 + odd) * 4;
+  }
+  /// The same of a vector.
+  SIMT_DEVICE int WordsOf(int m, int vector, int odd) const {
+    const auto v = static_cast<unsigned>(vector);
+    const unsigned place = v / kGemvStep * kGemvHalf + v % kGemvHalf;
+    return WordsAt(m, static_cast<int>(place), odd) + static_cast<int>(v / kGemvHalf % 2 * 2);
+  }
+
+  SIMT_DEVICE void Put(int m, int vector, const Packed<T, N>& numbers) const {
+    if constexpr (kByMatrices) {
+      const Shared<std::uint32_t> words = memory_.template As<std::uint32_t>();
+      const auto& all = numbers.words();
+      words.Store(WordsOf(m, vector, 0), Vec<std::uint32_t, 2>{{all[0], all[2]}});
+      words.Store(WordsOf(m, vector, 1), Vec<std::uint32_t, 2>{{all[1], all[3]}});
+    } else {
+      memory_.template Store<N>(m * row_elements_ + vector * N, numbers.Unpack());
+    }
+  }
+
+  SIMT_DEVICE Packed<T, N> Read(int m, int vector) const {
+    Packed<T, N> numbers = {};
+    if (vector < end_)
+      numbers = Packed<T, N>::Of(args_.x + std::int64_t{m} * args_.inputs + vector * N);
+    return numbers;
+  }
+
+  SIMT_DEVICE void StageNormalized() const {
+    SIMT_SHARED(C, partial, kRows * kGemvGroups);  // sums of squares, [groups, kRows]
     C sums[kRows] = {};
-    for (int v = ThreadIndex(); v < args_.share.vectors; v += BlockSize()) {
-      Packed<T, N> vectors[kRows];
-      SIMT_UNROLL
-      for (int m = 0; m < kRows; ++m)
-        vectors[m] = Packed<T, N>::Of(args_.x + std::int64_t{m} * args_.inputs + v * N);
+    Packed<T, N> first[kRows];
+    for (int v = begin_; v < padded_end_; v += kGroupWidth) {
       SIMT_UNROLL
       for (int m = 0; m < kRows; ++m) {
-        input.template Store<N>(m * args_.inputs + v * N, vectors[m].Unpack());
+        const Packed<T, N> vector = Read(m, v);
+        if (v == begin_) {
+          first[m] = vector;
+        } else {
+          Put(m, v, vector);
+        }
         C numbers[N];
-        vectors[m].Widen(numbers);
+        vector.Widen(numbers);
+        SIMT_UNROLL
         for (int k = 0; k < N; ++k)
           sums[m] += numbers[k] * numbers[k];
       }
-    }
-    if (!args_.normalizes) {
-      SyncBlock();
-      return;
     }
     SIMT_UNROLL
     for (int m = 0; m < kRows; ++m) {
@@ -227,55 +340,130 @@ class GemvInput {
       if (GroupLane<kGroupWidth>() == 0) partial[ThreadIndex() / kGroupWidth * kRows + m] = sum;
     }
     SyncBlock();
-    if (ThreadIndex() < args_.share.vectors) Normalize(input, partial);
-    SyncBlock();
-  }
-
- private:
-  /// The lane's vectors, by the sums of squares of all groups, [groups, kRows].
-  SIMT_DEVICE void Normalize(const Shared<T>& input, const Shared<C>& partial) const {
     C rstd[kRows];
+    SIMT_UNROLL
     for (int m = 0; m < kRows; ++m) {
       C sum = 0;
-      for (int group = 0; group < BlockSize() / kGroupWidth; ++group) {
-        const C next = partial[group * kRows + m];
-        sum += next;
+      SIMT_UNROLL
+      for (int group = 0; group < kGemvGroups; ++group) {
+        if (group < args_.share.groups) sum += partial[group * kRows + m];
       }
-      rstd[m] = C(1) / Sqrt(sum / static_cast<C>(args_.inputs) + args_.eps);
+      rstd[m] = RsqrtFor<T>(sum * args_.inverse_inputs + args_.eps);
     }
-    for (int v = ThreadIndex(); v < args_.share.vectors; v += BlockSize()) {
+    if (begin_ < padded_end_) Normalize(begin_, first, first_weights_, rstd);
+    for (int v = begin_ + kGroupWidth; v < end_; v += kGroupWidth) {
       C weights[N];
-      if (v == ThreadIndex()) {
-        for (int k = 0; k < N; ++k)
-          weights[k] = first_weights_[k];
-      } else {
-        args_.norm.template Read<N>(v * N, weights);
-      }
-      for (int m = 0; m < kRows; ++m) {
-        const int at = m * args_.inputs + v * N;
-        C numbers[N];
-        Packed<T, N>(input.template Load<N>(at)).Widen(numbers);
-        Vec<T, N> normalized;
-        for (int k = 0; k < N; ++k)
-          normalized[k] = FromCompute<T>(numbers[k] * rstd[m] * weights[k]);
-        input.template Store<N>(at, normalized);
-      }
+      args_.norm.template Read<N>(v * N, weights);
+      Packed<T, N> vectors[kRows];
+      SIMT_UNROLL
+      for (int m = 0; m < kRows; ++m)
+        vectors[m] = Get(m, v);
+      Normalize(v, vectors, weights, rstd);
+    }
+  }
+
+  SIMT_DEVICE void Normalize(int vector, const Packed<T, N> (&rows)[kRows], const C (&weights)[N],
+                             const C (&rstd)[kRows]) const {
+    SIMT_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      C numbers[N];
+      rows[m].Widen(numbers);
+      SIMT_UNROLL
+      for (int k = 0; k < N; ++k)
+        numbers[k] *= rstd[m] * weights[k];
+      Put(m, vector, Packed<T, N>::Narrow(numbers));
     }
   }
 
   const GemvArguments<T>& args_;
+  Shared<T> memory_;
+  int row_elements_;
+  int begin_, end_, padded_end_;  ///< the lane's vectors, every kGroupWidth-th
   C first_weights_[N] = {};
 };
 
-/// Sums of a strip's batches, [parts, strip, batches] for each row of x, and the outputs that they
-/// make.
-template <typename T, int kRows, bool gated>
+/// Sums of products of a tile's outputs and rows of x, of the group's inputs.
+template <typename T, int N, int kRows, bool kWhole>
+class GemvTile {
+ public:
+  using C = ComputeType<T>;
+
+  /// Adds those of the batch that begins with this step.
+  SIMT_DEVICE void Add(Packed<T, N> (&weight)[kGemvBatch][2], const GemvInput<T, N, kRows>& input,
+                       const GemvShare& share, const GemvLane& lane, int step) {
+    SIMT_UNROLL
+    for (int j = 0; j < kGemvBatch; ++j) {
+      if (!kWhole && step + j >= lane.steps) break;
+      SIMT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        if (!kWhole && !lane.Has(share, step + j, half * kGemvHalf + lane.part))
+          weight[j][half] = {};
+      }
+      AddStep(weight[j], input, lane, lane.first_step + step + j);
+    }
+  }
+
+  /// Of the lane's output and row `lane.part` of x, if there is one.
+  SIMT_DEVICE C Sum(const GemvLane& lane) const {
+    if constexpr (kByMatrices) {
+      return (sums_[0] + sums_[3]) + (more_sums_[0] + more_sums_[3]);
+    } else {
+      C result = 0;
+      SIMT_UNROLL
+      for (int m = 0; m < kRows; ++m) {
+        C sum = sums_[m];
+        for (int mask = kGemvHalf / 2; mask > 0; mask /= 2)
+          sum += ShuffleXor<kGroupWidth>(sum, mask);
+        if (lane.part == m) result = sum;
+      }
+      return result;
+    }
+  }
+
+ private:
+  static constexpr bool kByMatrices = MatrixProducts<T>::kExist;
+  static_assert(kRows <= kGemvHalf);
+
+  /// Of a step of all inputs.
+  SIMT_DEVICE void AddStep(const Packed<T, N> (&weight)[2], const GemvInput<T, N, kRows>& input,
+                           const GemvLane& lane, int step) {
+    if constexpr (kByMatrices) {
+      // A vector's words are a row of two chunks of the first matrix each: the even ones of one
+      // row, the odd ones of another, which meet the same words of a row of x in two columns of the
+      // second one. Products of even words and odd ones are of no use.
+      const auto x = input.HalvesOfWords(lane.row / 2 % kRows, step, lane.part, lane.row % 2);
+      SIMT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const auto& w = weight[half].words();
+        MatrixProducts<T>::Add(half == 0 ? sums_ : more_sums_, {w[0], w[1], w[2], w[3]},
+                               {x[2 * half], x[2 * half + 1]});
+      }
+    } else {
+      SIMT_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        C w[N];
+        weight[half].Widen(w);
+        SIMT_UNROLL
+        for (int m = 0; m < kRows; ++m) {
+          C x[N];
+          input.Get(m, step * kGemvStep + half * kGemvHalf + lane.part).Widen(x);
+          SIMT_UNROLL
+          for (int k = 0; k < N; ++k)
+            sums_[m] += w[k] * x[k];
+        }
+      }
+    }
+  }
+
+  C sums_[kByMatrices ? 4 : kRows] = {};
+  C more_sums_[kByMatrices ? 4 : 1] = {};  ///< so that products need not wait for the last ones
+};
+
+/// Sums of a strip's groups, [parts, groups, strip, kRows], and the outputs that they make.
+template <typename T, int kRows>
 class GemvOutputs {
  public:
   using C = ComputeType<T>;
-  static constexpr int kParts = gated ? 2 : 1;
-  /// Of a part of a strip, for each row of x.
-  static constexpr int kStripSums = kGemvSums<C> / kRows / kParts;
 
   SIMT_DEVICE GemvOutputs(const GemvArguments<T>& args, const GemvLane& lane)
       : args_(args), lane_(lane) {}
@@ -286,18 +474,9 @@ class GemvOutputs {
     if (ThreadIndex() < Items(first)) addends_ = AddendsOf(first, ThreadIndex());
   }
 
-  /// Where sums of a part's row of the strip are kept.
-  SIMT_DEVICE int At(int part, int row, int batch) const {
-    return part * kStripSums + row * args_.share.batches + batch;
-  }
-
-  /// Keeps what the group has for a batch.
-  SIMT_DEVICE void Keep(const Shared<C>& sums, int at, const C (&products)[kRows]) const {
-    SIMT_UNROLL
-    for (int m = 0; m < kRows; ++m) {
-      const C sum = ReduceGroup<kGroupWidth>(products[m], SumOp{});
-      if (GroupLane<kGroupWidth>() == 0) sums[m * (kStripSums * kParts) + at] = sum;
-    }
+  /// Keeps what the group has for the tile from `row` of the strip on.
+  SIMT_DEVICE void Keep(const Shared<C>& sums, int part, int row, C sum) const {
+    if (lane_.part < kRows) sums[At(part, lane_.group, row + lane_.row, lane_.part)] = sum;
   }
 
   /// Writes the outputs from `first` on.
@@ -305,9 +484,8 @@ class GemvOutputs {
     for (int item = ThreadIndex(); item < Items(first); item += BlockSize()) {
       const Addends addends = item == ThreadIndex() ? addends_ : AddendsOf(first, item);
       const int m = item % kRows;
-      C result = SumOf(sums, m, 0, item / kRows) + addends.bias[0];
-      if constexpr (gated)
-        result = Silu<T>(result) * (SumOf(sums, m, 1, item / kRows) + addends.bias[1]);
+      C result = SumOf(sums, 0, item) + addends.bias[0];
+      if (args_.parts == 2) result = Silu<T>(result) * (SumOf(sums, 1, item) + addends.bias[1]);
       Store(args_.out + std::int64_t{m} * args_.outputs + OutputOf(first, item),
             FromCompute<T>(result + addends.residual));
     }
@@ -315,7 +493,7 @@ class GemvOutputs {
 
  private:
   struct Addends {
-    C bias[kParts] = {};
+    C bias[2] = {};
     C residual = 0;
   };
 
@@ -324,23 +502,31 @@ class GemvOutputs {
   SIMT_DEVICE int OutputOf(int first, int item) const {
     return lane_.first_output + first + item / kRows;
   }
+  SIMT_DEVICE int At(int part, int group, int row, int m) const {
+    return ((part * args_.share.groups + group) * args_.share.strip + row) * kRows + m;
+  }
   SIMT_DEVICE Addends AddendsOf(int first, int item) const {
     Addends addends;
     const int output = OutputOf(first, item);
     SIMT_UNROLL
-    for (int part = 0; args_.bias != nullptr && part < kParts; ++part)
-      addends.bias[part] = ToCompute(Load(args_.bias + output + part * args_.outputs));
+    for (int part = 0; part < 2; ++part) {
+      if (args_.bias != nullptr && part < args_.parts)
+        addends.bias[part] = ToCompute(Load(args_.bias + output + part * args_.outputs));
+    }
     if (args_.residual != nullptr) {
       addends.residual =
           ToCompute(Load(args_.residual + std::int64_t{item % kRows} * args_.outputs + output));
     }
     return addends;
   }
-  SIMT_DEVICE C SumOf(const Shared<C>& sums, int m, int part, int row) const {
+  SIMT_DEVICE C SumOf(const Shared<C>& sums, int part, int item) const {
+    const int step = args_.share.strip * kRows;
+    int at = part * args_.share.groups * step + item;
     C sum = 0;
-    for (int batch = 0; batch < args_.share.batches; ++batch) {
-      const C next = sums[m * (kStripSums * kParts) + At(part, row, batch)];
-      sum += next;
+    SIMT_UNROLL
+    for (int group = 0; group < kGemvGroups; ++group) {
+      if (group < args_.share.groups) sum += sums[at];
+      at += step;
     }
     return sum;
   }

@@ -2,7 +2,6 @@
 #include <cstdint>
 
 #include "backends/simt/kernels/decode/gemv_parts.h"
-#include "backends/simt/kernels/decode/gemv_plan.h"
 #include "infini_train/ops/dispatch.h"
 #include "infini_train/ops/gemm_composition.h"
 
@@ -11,135 +10,102 @@ namespace {
 
 /// Rows of x that meet a weight on its only way from memory.
 constexpr int kMaxRows = 4;
-/// Lanes of a block, at most: many rows need many registers.
-template <int kRows>
-inline constexpr int kLanes = kRows > 2 ? GemvPlan::kMaxLanes / 2 : GemvPlan::kMaxLanes;
-/// Batches of a lane that are under way: one where a copy makes the lane wait, which leaves memory
-/// to more lanes.
-template <int kRows>
-inline constexpr int kDepth = kCopiesAreAsync ? 3 * GemvPlan::kMaxLanes / kLanes<kRows> : 1;
-/// Of all rows of a launch: beside it, the smallest device has room for the copies of 64 lanes.
+/// Batches of a group that are under way: one where a copy makes the lane wait.
+constexpr int kSlots = kCopiesAreAsync ? 6 : 1;
+/// Of all rows of a launch: more leave room for too few lanes' copies.
 constexpr std::size_t kMaxInputBytes = 32 * 1024;
 /// Outputs can be counted in an int.
 constexpr std::int64_t kMaxWeightRows = std::int64_t{1} << 26;
 
 /// Copies of the weight are always under way, also while the launches before this one end, while
-/// the block prepares its input, and while lanes add up what has come. The launch behind begins
-/// when a group has asked for all of its part, so that its copies follow these; and when the input
-/// is there, whose read would else wait behind what it asks for.
-template <typename T, int N, int kRows, bool gated>
-SIMT_KERNEL SIMT_RESIDENT(kLanes<kRows>, 2) void NormGemvKernel(GemvArguments<T> args) {
+/// the block prepares its input, and while lanes add up what has come.
+template <typename T, int N, int kRows, bool kWhole>
+SIMT_KERNEL SIMT_RESIDENT(kGemvLanes, 3) void NormGemvKernel(GemvArguments<T> args) {
   using C = ComputeType<T>;
-  using Outputs = GemvOutputs<T, kRows, gated>;
-  constexpr int kSlots = kDepth<kRows>;
-  using Copies = GemvCopies<T, N, kSlots, gated>;
+  using Outputs = GemvOutputs<T, kRows>;
+  using Copies = GemvCopies<T, N, kSlots, kWhole>;
   SIMT_DYNAMIC_SHARED(T, memory);
-  constexpr int kSumElements = static_cast<int>(kGemvSumBytes / sizeof(T));
-  const Shared<C> sums = memory.Sub(0, kSumElements).template As<C>();
-  const Shared<T> input = memory.Sub(kSumElements, kRows * args.inputs);
-  ReadsEarly(args.weight, std::int64_t{args.outputs} * args.inputs * Outputs::kParts);
+  ReadsEarly(args.weight, std::int64_t{args.outputs} * args.inputs * args.parts);
   if (args.norm.same != nullptr) ReadsEarly(args.norm.same, args.inputs);
   if (args.norm.single != nullptr) ReadsEarly(args.norm.single, args.inputs);
 
   const GemvShare& share = args.share;
   const GemvLane lane(share);
-  Copies copies(args, lane, memory.Sub(kSumElements + kRows * args.inputs, Copies::Elements()));
+  // Sums first: their number makes what is behind them lie at whole vectors.
+  const int sum_elements = share.halves * share.sums * static_cast<int>(sizeof(C) / sizeof(T));
+  const Shared<C> sums = memory.Sub(0, sum_elements).template As<C>();
+  const int ring_elements = BlockSize() / kGroupWidth * share.slots * Copies::kBatchElements;
+  Copies copies(args, lane, memory.Sub(sum_elements, ring_elements));
   for (int i = 0; i < kSlots - 1; ++i)
-    copies.Ask(Copies::SlotAt(i));
-  const GemvInput<T, N, kRows> rows(args);
+    copies.Ask(i);
+  LetLaterBegin();
+  const GemvInput<T, N, kRows> input(
+      args, lane, memory.Sub(sum_elements + ring_elements, kRows * share.RowVectors() * N));
   WaitForEarlier();
   Outputs outputs(args, lane);
   outputs.ReadAddends(0);
-  rows.Stage(input);
-  copies.Ask(Copies::SlotAt(kSlots - 1));
-  bool lets_later_begin = copies.Ended();
-  if (lets_later_begin) LetLaterBegin();
+  input.Stage();
+  copies.Ask(kSlots - 1);  // Behind the input, whose read is waited for.
 
   int slot = 0;
-  int half = 0;  // Sums of strips use one half and the other in turn: one barrier is enough.
+  int half = 0;
   for (int first = 0; first < lane.outputs; first += share.strip) {
-    const Shared<C> kept = sums.Sub(half * kGemvSums<C>, kGemvSums<C>);
+    const Shared<C> kept = sums.Sub(half * share.sums, share.sums);
     if (first > 0) outputs.ReadAddends(first);
-    const int strip_rows = lane.RowsOf(share, lane.StripFrom(share, first));
-    for (int part = 0; part < Outputs::kParts; ++part) {
-      int at = outputs.At(part, lane.first_row, lane.batch);
-      for (int left = strip_rows; left > 0; --left) {
-        WaitForCopies<kSlots - 1>();
-        C products[kRows] = {};
-        // Without conditions, reads need not wait for one another.
-        if (lane.count >= kGemvBatch) {
-          SIMT_UNROLL
-          for (int j = 0; j < kGemvBatch; ++j)
-            copies.AddProducts(slot, j, input, products);
-        } else {
-          SIMT_UNROLL
-          for (int j = 0; j < kGemvBatch; ++j) {
-            if (j < lane.count) copies.AddProducts(slot, j, input, products);
-          }
+    const int strip = lane.StripFrom(share, first);
+    for (int part = 0; lane.steps > 0 && part < args.parts; ++part) {
+      for (int row = 0; row < strip; row += kGemvTile) {
+        GemvTile<T, N, kRows, kWhole> tile;
+        for (int step = 0; step < lane.steps; step += kGemvBatch) {
+          Packed<T, N> weight[kGemvBatch][2];
+          copies.Take(slot, weight);
+          tile.Add(weight, input, share, lane, step);
+          copies.Ask(slot);
+          slot = slot + 1 < kSlots ? slot + 1 : 0;
         }
-        copies.Ask(slot);
-        if (!lets_later_begin && copies.Ended()) {
-          lets_later_begin = true;
-          LetLaterBegin();
-        }
-        slot = Copies::After(slot);
-        outputs.Keep(kept, at, products);
-        at += share.row_step * share.batches;
+        outputs.Keep(kept, part, row, tile.Sum(lane));
       }
     }
     SyncBlock();
     outputs.Write(kept, first);
-    half ^= 1;
+    half ^= 1;  // One barrier is enough.
   }
 }
 
-/// Shared memory for the copies of a lane.
-template <int kRows>
-inline constexpr std::size_t kLaneBytes = kDepth<kRows>* kGemvBatch* kMaxVectorBytes;
+/// Shared memory for the copies of a lane in a slot.
+constexpr std::size_t kLaneSlotBytes = kGemvBatch * 2 * kMaxVectorBytes;
 
-/// Lanes of a block of the plan whose copies have room in `bytes` of shared memory beside others.
-template <int kRows>
-int LanesFor(const GemvPlan& plan, std::size_t bytes, std::size_t other_bytes) {
-  const std::size_t room = bytes > other_bytes ? (bytes - other_bytes) / kLaneBytes<kRows> : 0;
-  return std::min(
-      {plan.lanes, kLanes<kRows>, static_cast<int>(room / kMaxWarpSize) * kMaxWarpSize});
-}
-
-/// How the product is shared out among blocks of so many lanes.
-template <typename T, int kRows>
-GemvShare ShareOf(const GemvArguments<T>& args, bool gated, std::int64_t blocks, int lanes) {
-  constexpr int N = kMaxVectorWidth<T>;
-  return GemvShare::Of(
-      args.inputs / N, args.outputs, blocks, lanes,
-      gated ? GemvOutputs<T, kRows, true>::kStripSums : GemvOutputs<T, kRows, false>::kStripSums);
+/// Lanes whose copies have room in `bytes` of shared memory beside others.
+int LanesFor(std::size_t bytes, std::size_t other_bytes) {
+  const std::size_t room =
+      bytes > other_bytes ? (bytes - other_bytes) / (kSlots * kLaneSlotBytes) : 0;
+  return std::min(kGemvLanes, static_cast<int>(room / kMaxWarpSize) * kMaxWarpSize);
 }
 
 /// Returns false where a block has no room for rows so long.
 template <typename T, int kRows>
-bool LaunchRows(const Context& context, GemvArguments<T> args, bool gated) {
+bool LaunchRows(const Context& context, GemvArguments<T> args) {
   constexpr int N = kMaxVectorWidth<T>;
-  const GemvPlan& plan = GetGemvPlan();
-  const std::size_t other_bytes =
-      static_cast<std::size_t>(kRows * args.inputs) * sizeof(T) + kGemvSumBytes;
-  const std::int64_t blocks = std::min<std::int64_t>(
-      args.outputs, plan.blocks_per_processor * MultiprocessorCount(context));
+  const std::int64_t vectors = args.inputs / N;
+  const std::size_t input_bytes =
+      static_cast<std::size_t>(kRows * GemvShare::RowVectors(vectors)) * kMaxVectorBytes;
   // Half of the memory, so that the launch behind can have copies under way beside this one's; all
   // where that is too little.
+  const std::size_t most_sum_bytes = kGemvSums * sizeof(ComputeType<T>);
   const std::size_t most = MaxDynamicSharedBytes(context);
-  int lanes = LanesFor<kRows>(plan, most / 2 / plan.blocks_per_processor, other_bytes);
-  args.share = ShareOf<T, kRows>(args, gated, blocks, lanes);
-  if (args.share.batches == 0) {
-    lanes = LanesFor<kRows>(plan, most, other_bytes);
-    args.share = ShareOf<T, kRows>(args, gated, blocks, lanes);
-  }
-  if (args.share.batches == 0) return false;
-  const Geometry geometry{
-      .grid_x = blocks,
-      .block = lanes,
-      .dynamic_shared_bytes = other_bytes + static_cast<std::size_t>(lanes) * kLaneBytes<kRows>,
-      .begins_early = true};
-  Launch(context, geometry,
-         gated ? &NormGemvKernel<T, N, kRows, true> : &NormGemvKernel<T, N, kRows, false>, args);
+  int lanes = LanesFor(most / 2, input_bytes + most_sum_bytes);
+  if (lanes == 0) lanes = LanesFor(most, input_bytes + most_sum_bytes);
+  if (lanes == 0) return false;
+  const std::int64_t blocks = std::min<std::int64_t>(args.outputs, MultiprocessorCount(context));
+  args.share = GemvShare::Of(vectors, args.outputs, blocks, lanes, kRows, args.parts, kSlots);
+  Geometry geometry{.grid_x = blocks, .block = lanes, .begins_early = true};
+  geometry.dynamic_shared_bytes =
+      input_bytes + static_cast<std::size_t>(lanes * args.share.slots) * kLaneSlotBytes +
+      static_cast<std::size_t>(args.share.halves * args.share.sums) * sizeof(ComputeType<T>);
+  Launch(
+      context, geometry,
+      args.share.whole ? &NormGemvKernel<T, N, kRows, true> : &NormGemvKernel<T, N, kRows, false>,
+      args);
   return true;
 }
 
@@ -169,11 +135,13 @@ void NormGemv(const Context& context, Tensor& out, const Tensor& x, const Tensor
               residual.defined() ? residual.data<T>() + done * out.size(1) : nullptr,
               NormParameter<T>::Of(norm_weight, 1),
               norm_weight.defined(),
+              gated ? 2 : 1,
               static_cast<int>(x.size(1)),
               static_cast<int>(out.size(1)),
               static_cast<ComputeType<T>>(eps),
+              static_cast<ComputeType<T>>(1.0 / static_cast<double>(x.size(1))),
               {}};
-          fits = LaunchRows<T, kRows>(context, args, gated);
+          fits = LaunchRows<T, kRows>(context, args);
           if (fits) done += kRows;
         });
       }
