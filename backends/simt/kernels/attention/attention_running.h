@@ -21,8 +21,8 @@ inline constexpr int kPositions = kHeadSize * sizeof(S) <= 256   ? 4
 
 /// Of `count` positions, whether the lane's group of 32 lanes takes any: those that differ in that
 /// may part, others call the functions of larger groups together.
-template <int kKeys>
-SIMT_DEVICE bool TakesAny(std::int64_t count) {
+template <int kKeys, typename Count>
+SIMT_DEVICE bool TakesAny(Count count) {
   return ThreadIndex() / kGroupWidth * (kGroupWidth / kPositionLanes * kKeys) < count;
 }
 
@@ -115,9 +115,10 @@ struct RunningSoftmax {
       if (scores[i] > new_max) new_max = scores[i];
     }
     Shrink(new_max);
+    const ShiftedExponential<S> exponential(SoftmaxShift(max));
     SIMT_UNROLL
     for (int i = 0; i < kKeys; ++i) {
-      const C weight = Exp(scores[i] - SoftmaxShift(max));
+      const C weight = exponential(scores[i]);
       total += weight;
       C value[Part::kCount];
       values[i].Widen(value);
@@ -144,7 +145,7 @@ struct RunningSoftmax {
 
  private:
   SIMT_DEVICE void Shrink(C new_max) {
-    const C factor = Exp(max - SoftmaxShift(new_max));
+    const C factor = ShiftedExponential<S>(SoftmaxShift(new_max))(max);
     max = new_max;
     total *= factor;
     SIMT_UNROLL
@@ -197,11 +198,11 @@ struct BlockSoftmax {
       merged.weights[g] = maxima[g];
       if (merged.weights[g] > merged.max) merged.max = merged.weights[g];
     }
-    const C shift = SoftmaxShift(merged.max);
+    const ShiftedExponential<S> exponential(SoftmaxShift(merged.max));
     SIMT_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       const C group_total = totals[g];
-      merged.weights[g] = Exp(merged.weights[g] - shift);
+      merged.weights[g] = exponential(merged.weights[g]);
       merged.total += group_total * merged.weights[g];
     }
     return merged;

@@ -16,11 +16,9 @@ namespace infini_train::simt {
 namespace {
 
 constexpr int kThreads = kCachedAttentionThreads;
-/// Keys and values that a block asks for before the launch in front of it has ended: less than half
-/// of a multiprocessor's memory, so that the products in front and behind have room beside it.
-constexpr std::size_t kMaxAheadBytes = std::size_t{96} << 10;
 /// Positions that a block takes in steps rather than that they are split over blocks.
-constexpr std::int64_t kMaxWholePositions = 1024;
+constexpr int kMaxWholePositions = 1024;
+constexpr int kMaxSplits = 64;
 
 /// Query heads that meet a key on its way from memory, at most.
 template <int kHeadSize>
@@ -29,96 +27,90 @@ inline constexpr int kHeads = kHeadSize <= 128 ? 4 : 2;
 template <typename S, int kHeadSize>
 inline constexpr int kStep = kThreads / kPositionLanes* kPositions<S, kHeadSize>;
 
-/// Half of a multiprocessor's registers, so that blocks begin beside those of the product in front
-/// of them; more where a lane's part of the heads takes more.
+/// Lanes of two blocks, or else of one, among which a multiprocessor's registers are shared out: a
+/// block of one head leaves enough to blocks of the products in front of it and behind.
 template <typename S, int kHeadSize, int kMaxHeads>
-inline constexpr int kResidentBlocks = kHeadSize <= 128 && kMaxHeads* kHeadSize <= 256 &&
-                                               sizeof(S) == 2
-                                           ? 2
-                                           : 1;
+inline constexpr int kSharingLanes =
+    kMaxHeads == 1 && kHeadSize <= 64 ? kThreads * 5 / 4 : kThreads;
+template <typename S, int kHeadSize, int kMaxHeads>
+inline constexpr int kResidentBlocks = sizeof(S) == 2 && kMaxHeads* kHeadSize <= 256 ? 2 : 1;
 
 template <typename S>
 using Arguments = CachedAttentionArguments<S>;
 
-template <typename S, int kHeadSize, int kMaxHeads>
+template <typename S, int kHeadSize, int kMaxHeads, bool kVector>
 SIMT_KERNEL SIMT_RESIDENT(
-    kThreads,
+    (kSharingLanes<S, kHeadSize, kMaxHeads>),
     (kResidentBlocks<S, kHeadSize, kMaxHeads>)) void CachedAttentionKernel(Arguments<S> args) {
   using C = ComputeType<S>;
   using Part = RowPart<S, kHeadSize>;
+  using Rows = CacheRows<S, kHeadSize, kVector>;
   using Results = BlockSoftmax<S, kHeadSize, kThreads / kGroupWidth>;
-  constexpr int kKeys = kPositions<S, kHeadSize>;
+  constexpr int kKeys = Rows::kKeys;
+  constexpr int kPositionsAtOnce = kStep<S, kHeadSize>;
   constexpr C kInfinity = std::numeric_limits<C>::infinity();
-  SIMT_DYNAMIC_SHARED(S, ahead);
   SIMT_SHARED(C, queries, kMaxHeads * kHeadSize);
   SIMT_SHARED(S, fresh, 2 * kHeadSize);  // the new key and value
   SIMT_SHARED(C, memory, kMaxHeads * Results::kElements);
   args.NameEarlyReads();
+  LetLaterBegin();
 
-  const int size = static_cast<int>(args.head_size);
-  const int group = ThreadIndex() / kPositionLanes;
+  const int size = args.head_size;
+  const int group = ThreadIndex() / kGroupWidth;
   const Shared<S> new_key = fresh.Sub(0, kHeadSize);
   const Shared<S> new_value = fresh.Sub(kHeadSize, kHeadSize);
-  const std::int64_t head_parts = args.HeadParts(kMaxHeads);
-  const std::int64_t count = args.batch * args.kv_heads * head_parts * args.splits;
-  for (std::int64_t block = BlockIndex(); block < count; block += GridSize()) {
-    const std::int64_t split = block % args.splits;
-    const std::int64_t part = block / args.splits % head_parts;
-    const std::int64_t kv_head = block / args.splits / head_parts % args.kv_heads;
-    const std::int64_t b = block / args.splits / head_parts / args.kv_heads;
-    const std::int64_t first_head = kv_head * args.group() + part * kMaxHeads;
-    const int block_heads =
-        static_cast<int>(Min<std::int64_t>(args.group() - part * kMaxHeads, kMaxHeads));
-    const std::int64_t length = args.LengthOf(b);
-    const std::int64_t seen = args.FirstSeen(length);
+  const auto block = static_cast<std::uint32_t>(BlockIndex());
+  const auto kv_head = static_cast<int>(args.by_parts.Quotient(block));
+  const int part = static_cast<int>(block) - kv_head * args.parts;
+  const int first_head = kv_head * args.group + part * kMaxHeads;
+  const int block_heads = Min(args.group - part * kMaxHeads, kMaxHeads);
+  const auto split = static_cast<int>(BlockIndexY());
+  for (auto b = static_cast<int>(BlockIndexZ()); b < args.batch;
+       b += static_cast<int>(GridSizeZ())) {
+    const int length = args.LengthOf(b);
+    const int seen = args.FirstSeen(length);
     // The positions of a split, multiples of what a block takes at once.
-    const std::int64_t share =
-        ((length + 1 - seen + args.splits - 1) / args.splits + kStep<S, kHeadSize> - 1) /
-        kStep<S, kHeadSize> * kStep<S, kHeadSize>;
-    const std::int64_t begin = seen + split * share;
-    const std::int64_t end = Min<std::int64_t>(begin + share, length + 1);
+    const auto most = static_cast<int>(
+        args.by_splits.Quotient(static_cast<std::uint32_t>(length + args.splits - seen)));
+    const int share = (most + kPositionsAtOnce - 1) / kPositionsAtOnce * kPositionsAtOnce;
+    const int begin = seen + split * share;
+    const int end = Min(begin + share, length + 1);
     const bool is_last = length >= 0 && begin <= length && length < begin + share;
-    const std::int64_t first = begin + group * kKeys;
-    const std::int64_t cache_row = (b * args.kv_heads + kv_head) * args.capacity;
-    const CacheRows<S, kHeadSize> rows(args, ahead, cache_row, Min(end, length));
-    for (int step = 0; step < args.ahead; ++step)
-      rows.Ask(step, first + step * kStep<S, kHeadSize>);
-    CommitCopies();
+    const std::int64_t cache_row = (std::int64_t{b} * args.kv_heads + kv_head) * args.capacity;
+    const Rows rows(args, cache_row, Min(end, length));
+    int s = begin + ThreadIndex() / kPositionLanes * kKeys;
+    Part keys[kKeys], values[kKeys];
+    rows.Read(s, keys, values);
+    for (int later = s + kPositionsAtOnce; later < end; later += kPositionsAtOnce)
+      rows.Ask(later);
     // A group each for the queries, the new key and the new value.
     const bool is_query = group < block_heads && begin < end;
     const bool is_key = group == kMaxHeads && is_last;
     const bool is_value = group == kMaxHeads + 1 && is_last;
     HeadPart<S, kHeadSize> head(args);
-    if (is_query) head.ReadFactors(args.query_norm, length);
-    if (is_key) head.ReadFactors(args.key_norm, length);
+    if (is_query || is_key) head.ReadFactors(is_key ? args.key_norm : args.query_norm, length);
 
     WaitForEarlier();
-    const S* const row = args.qkv + b * (args.heads + 2 * args.kv_heads) * args.head_size;
-    if (is_query) head.Read(row + (first_head + group) * args.head_size);
-    if (is_key) head.Read(row + (args.heads + kv_head) * args.head_size);
-    if (is_value) head.Read(row + (args.heads + args.kv_heads + kv_head) * args.head_size);
-    LetLaterBegin();
+    const S* const row = args.qkv + std::int64_t{b} * (args.heads + 2 * args.kv_heads) * size;
+    const int row_head = is_query ? first_head + group
+                         : is_key ? args.heads + kv_head
+                                  : args.heads + args.kv_heads + kv_head;
+    if (is_query || is_key || is_value) head.Read(row + row_head * size);
     if (is_query || is_key) head.Prepare();
     if (is_query) head.Write(queries.Sub(group * kHeadSize, kHeadSize));
-    if (is_key) head.Write(new_key);
-    if (is_value) head.Write(new_value);
+    if (is_key || is_value) head.Write(fresh.Sub(is_key ? 0 : kHeadSize, kHeadSize));
     SyncBlock();
 
     if (is_last && part == 0) {
       for (int i = ThreadIndex(); i < size; i += kThreads) {
         const S key = new_key[i];
         const S value = new_value[i];
-        Store(args.keys + (cache_row + length) * args.head_size + i, key);
-        Store(args.values + (cache_row + length) * args.head_size + i, value);
+        Store(args.keys + (cache_row + length) * size + i, key);
+        Store(args.values + (cache_row + length) * size + i, value);
       }
     }
-    WaitForCopies<0>();
     RunningSoftmax<S, kHeadSize> running[kMaxHeads];
-    std::int64_t s = first;
-    for (int step = 0; TakesAny<kKeys>(end - begin - std::int64_t{step} * kStep<S, kHeadSize>);
-         ++step, s += kStep<S, kHeadSize>) {
-      Part keys[kKeys], values[kKeys];
-      rows.Get(step, s, keys, values);
+    for (int left = end - begin; TakesAny<kKeys>(left); left -= kPositionsAtOnce) {
       C factors[kKeys];
       SIMT_UNROLL
       for (int i = 0; i < kKeys; ++i) {
@@ -138,6 +130,8 @@ SIMT_KERNEL SIMT_RESIDENT(
           scores[i] = s + i < end ? scores[i] * args.scale : -kInfinity;
         running[h].Add(scores, values, factors);
       }
+      s += kPositionsAtOnce;
+      if (left > kPositionsAtOnce) rows.Read(s, keys, values);
     }
 
     SIMT_UNROLL
@@ -146,24 +140,25 @@ SIMT_KERNEL SIMT_RESIDENT(
         Results(memory.Sub(h * Results::kElements, Results::kElements)).Put(running[h]);
     }
     SyncBlock();
-    for (int i = ThreadIndex(); i < block_heads * size; i += kThreads) {
-      const int h = i / size;
-      const int x = i % size;
+    for (int i = ThreadIndex(); i < block_heads * kHeadSize; i += kThreads) {
+      const int h = i / kHeadSize;
+      const int x = i % kHeadSize;
+      if (x >= size) continue;
       const Results results(memory.Sub(h * Results::kElements, Results::kElements));
       const auto merged = results.Merge();
       const C sum = results.Sum(merged, x);
-      const std::int64_t head_row = b * args.heads + first_head + h;
+      const int head_row = b * args.heads + first_head + h;
       if (args.splits == 1) {
-        Store(args.out + head_row * args.head_size + x, args.Finish(sum, merged.total, length));
+        Store(args.out + std::int64_t{head_row} * size + x, args.Finish(sum, merged.total, length));
         continue;
       }
-      const std::int64_t at = head_row * args.splits + split;
-      Store(args.partial_sums + at * args.head_size + x, sum);
+      const std::int64_t at = std::int64_t{head_row} * args.splits + split;
+      Store(args.partial_sums + at * size + x, sum);
       if (x > 0) continue;
       Store(args.partial_max + at, merged.max);
       Store(args.partial_totals + at, merged.total);
     }
-    SyncBlock();
+    if (b + GridSizeZ() < args.batch) SyncBlock();
   }
 }
 
@@ -172,82 +167,79 @@ template <typename S>
 SIMT_KERNEL void CombineSplitsKernel(Arguments<S> args) {
   using C = ComputeType<S>;
   constexpr C kInfinity = std::numeric_limits<C>::infinity();
-  WaitForEarlier();
   LetLaterBegin();
-  for (std::int64_t row = BlockIndex(); row < args.batch * args.heads; row += GridSize()) {
+  WaitForEarlier();
+  for (std::int64_t row = BlockIndex(); row < std::int64_t{args.batch} * args.heads;
+       row += GridSize()) {
     const C* const maxima = args.partial_max + row * args.splits;
     const C* const totals = args.partial_totals + row * args.splits;
     const C* const sums = args.partial_sums + row * args.splits * args.head_size;
     C max = -kInfinity;
-    for (std::int64_t split = 0; split < args.splits; ++split) {
+    for (int split = 0; split < args.splits; ++split) {
       const C value = Load(maxima + split);
       if (value > max) max = value;
     }
-    const std::int64_t length = args.LengthOf(row / args.heads);
-    for (std::int64_t x = ThreadIndex(); x < args.head_size; x += BlockSize()) {
+    const int length = args.LengthOf(static_cast<int>(row / args.heads));
+    const ShiftedExponential<S> exponential(max);
+    for (int x = ThreadIndex(); x < args.head_size; x += BlockSize()) {
       C total = 0;
       C sum = 0;
-      for (std::int64_t split = 0; split < args.splits; ++split) {
-        const C weight = Exp(Load(maxima + split) - max);
+      for (int split = 0; split < args.splits; ++split) {
+        const C weight = exponential(Load(maxima + split));
         total += weight * Load(totals + split);
-        sum += weight * Load(sums + split * args.head_size + x);
+        sum += weight * Load(sums + std::int64_t{split} * args.head_size + x);
       }
       Store(args.out + row * args.head_size + x, args.Finish(sum, total, length));
     }
   }
 }
 
-constexpr std::int64_t kMaxSplits = 64;
-
-template <typename S, int kHeadSize, int kMaxHeads>
+template <typename S, int kHeadSize, int kMaxHeads, bool kVector>
 void LaunchParts(const Context& context, Arguments<S> args) {
   using C = ComputeType<S>;
-  const std::int64_t parts = args.HeadParts(kMaxHeads) * args.kv_heads * args.batch;
-  const std::int64_t results = args.batch * args.heads * args.splits;
+  const std::int64_t rows = std::int64_t{args.batch} * args.heads;
   Tensor partials;
   if (args.splits > 1) {
+    const std::int64_t results = rows * args.splits;
     partials = Tensor::Empty(Dims{results * (args.head_size + 2)}, DataTypeOf<C>(), context.device);
     args.partial_sums = partials.data<C>();
     args.partial_max = args.partial_sums + results * args.head_size;
     args.partial_totals = args.partial_max + results;
   }
-  Geometry geometry = Rows(parts * args.splits, kThreads);
-  geometry.dynamic_shared_bytes =
-      static_cast<std::size_t>(args.ahead) * CacheRows<S, kHeadSize>::kElements * sizeof(S);
-  geometry.begins_early = true;
-  Launch(context, geometry, &CachedAttentionKernel<S, kHeadSize, kMaxHeads>, args);
+  args.by_parts = Divider::By(static_cast<std::uint32_t>(args.parts));
+  args.by_splits = Divider::By(static_cast<std::uint32_t>(args.splits));
+  const Geometry geometry{.grid_x = std::int64_t{args.kv_heads} * args.parts,
+                          .grid_y = args.splits,
+                          .grid_z = std::min<std::int64_t>(args.batch, kMaxGridYZ),
+                          .block = kThreads,
+                          .begins_early = true};
+  Launch(context, geometry, &CachedAttentionKernel<S, kHeadSize, kMaxHeads, kVector>, args);
   if (args.splits == 1) return;
-  Geometry combine = Rows(args.batch * args.heads, args.head_size <= 64 ? 64 : 128);
+  Geometry combine = Rows(rows, args.head_size <= 64 ? 64 : 128);
   combine.begins_early = true;
   Launch(context, combine, &CombineSplitsKernel<S>, args);
 }
 
-/// Launches the kernels for heads of up to kHeadSize.
+/// Launches the kernels for heads of up to kHeadSize; `vector` promises whole vectors.
 template <int kHeadSize, typename S>
-void LaunchHeads(const Context& context, Arguments<S> args) {
-  using C = ComputeType<S>;
-  constexpr std::size_t kAheadBytes = CacheRows<S, kHeadSize>::kElements * sizeof(S);
-  constexpr std::size_t kOtherBytes =
-      (kHeads<kHeadSize> *
-       (kHeadSize + BlockSoftmax<S, kHeadSize, kThreads / kGroupWidth>::kElements)) *
-          sizeof(C) +
-      2 * kHeadSize * sizeof(S);
-  const std::size_t most = std::max(MaxDynamicSharedBytes(context), kOtherBytes) - kOtherBytes;
-  const std::int64_t steps = (args.positions + kStep<S, kHeadSize> - 1) / kStep<S, kHeadSize>;
-  const std::int64_t ahead =
-      args.vector ? static_cast<std::int64_t>(std::min(kMaxAheadBytes, most) / kAheadBytes) : 0;
+void LaunchHeads(const Context& context, Arguments<S> args, bool vector) {
+  constexpr int kAll = kHeads<kHeadSize>;
   const std::int64_t processors = MultiprocessorCount(context);
-  const std::int64_t parts = args.HeadParts(kHeads<kHeadSize>) * args.kv_heads * args.batch;
   // Few positions are split by heads alone, which needs no second launch, and only as far as there
   // are multiprocessors, since a key then comes from a cache once for each head.
   const bool whole = args.positions <= kMaxWholePositions;
-  args.splits =
-      whole ? 1 : std::clamp<std::int64_t>(std::min(processors / parts, steps), 1, kMaxSplits);
-  args.ahead = static_cast<int>(std::min(ahead, (steps + args.splits - 1) / args.splits));
-  if (whole && args.heads * args.batch <= processors) {
-    LaunchParts<S, kHeadSize, 1>(context, args);
+  const bool by_heads = vector && whole && std::int64_t{args.heads} * args.batch <= processors;
+  args.parts = by_heads ? args.group : (args.group + kAll - 1) / kAll;
+  const std::int64_t blocks = std::int64_t{args.parts} * args.kv_heads * args.batch;
+  const std::int64_t steps = (args.positions + kStep<S, kHeadSize> - 1) / kStep<S, kHeadSize>;
+  args.splits = static_cast<int>(
+      whole ? 1 : std::clamp<std::int64_t>(std::min(processors / blocks, steps), 1, kMaxSplits));
+  if (by_heads) {
+    LaunchParts<S, kHeadSize, 1, true>(context, args);
+  } else if (vector) {
+    LaunchParts<S, kHeadSize, kAll, true>(context, args);
   } else {
-    LaunchParts<S, kHeadSize, kHeads<kHeadSize>>(context, args);
+    LaunchParts<S, kHeadSize, kAll, false>(context, args);
   }
 }
 
@@ -265,13 +257,15 @@ void CachedAttention(const Context& context, Tensor& out, Tensor& keys, Tensor& 
     using S = typename decltype(tag)::type;
     using C = ComputeType<S>;
     Arguments<S> args{};
-    args.batch = qkv.size(0);
-    args.heads = out.size(1) / head_size;
-    args.kv_heads = keys.size(1);
-    args.head_size = head_size;
-    args.capacity = keys.size(2);
-    args.positions = cos.defined() ? std::min(cos.size(0), args.capacity) : args.capacity;
-    args.window = params.sliding_window;
+    args.batch = static_cast<int>(qkv.size(0));
+    args.heads = static_cast<int>(out.size(1) / head_size);
+    args.kv_heads = static_cast<int>(keys.size(1));
+    args.group = args.heads / args.kv_heads;
+    args.head_size = static_cast<int>(head_size);
+    args.capacity = static_cast<int>(keys.size(2));
+    args.positions =
+        static_cast<int>(cos.defined() ? std::min(cos.size(0), keys.size(2)) : keys.size(2));
+    args.window = static_cast<int>(std::min<std::int64_t>(params.sliding_window, keys.size(2)));
     args.out = out.data<S>();
     args.keys = keys.data<S>();
     args.values = values.data<S>();
@@ -280,17 +274,18 @@ void CachedAttention(const Context& context, Tensor& out, Tensor& keys, Tensor& 
     if (cos.defined()) {
       args.cos = cos.data<C>();
       args.sin = sin.data<C>();
-      args.cos_row = cos.strides()[0];
-      args.sin_row = sin.strides()[0];
+      args.cos_row = static_cast<int>(cos.strides()[0]);
+      args.sin_row = static_cast<int>(sin.strides()[0]);
       args.normalizes = query_norm.defined();
     }
     args.query_norm = NormParameter<S>::Of(query_norm, 1);
     args.key_norm = NormParameter<S>::Of(key_norm, 1);
     args.eps = static_cast<C>(norm_eps);
     args.scale = static_cast<C>(params.scale);
-    args.vector = HasVectorRows<S>(head_size, {&keys, &values});
-    DispatchHeadSize(head_size,
-                     [&](auto bound) { LaunchHeads<decltype(bound)::value>(context, args); });
+    args.inverse_size = static_cast<C>(1.0 / static_cast<double>(head_size));
+    const bool vector = HasVectorRows<S>(head_size, {&keys, &values});
+    DispatchHeadSize(
+        head_size, [&](auto bound) { LaunchHeads<decltype(bound)::value>(context, args, vector); });
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "backends/simt/kernels/attention/attention_running.h"
 #include "backends/simt/kernels/norm/norm_row.h"
+#include "backends/simt/strided.h"
 
 /// What the kernel of CachedAttention is made of: new heads and rows of the cache on their way from
 /// memory to the lanes.
@@ -22,41 +23,43 @@ struct CachedAttentionArguments {
   const std::int32_t* lengths;
   const C* cos;  ///< or null
   const C* sin;
-  std::int64_t cos_row, sin_row;
+  int cos_row, sin_row;
   NormParameter<S> query_norm, key_norm;
   bool normalizes;
-  C eps, scale;
+  C eps, scale, inverse_size;
   C* partial_sums;    ///< [B, H, splits, D]
   C* partial_max;     ///< [B, H, splits]
   C* partial_totals;  ///< [B, H, splits]
-  std::int64_t batch, heads, kv_heads, head_size, capacity, positions, splits, window;
-  int ahead;  ///< steps of a block that have memory to be read ahead into
-  bool vector;
+  int batch, heads, kv_heads, head_size, capacity, positions, window;
+  int group;   ///< heads that share keys and values
+  int parts;   ///< blocks that share a group's heads
+  int splits;  ///< blocks that share a head's positions
+  Divider by_parts, by_splits;
 
-  SIMT_HOST_DEVICE std::int64_t group() const { return heads / kv_heads; }
-  /// Parts of a group that have at most so many heads.
-  SIMT_HOST_DEVICE std::int64_t HeadParts(int most) const { return (group() + most - 1) / most; }
   /// Of sequence b; -1 where it has no place.
-  SIMT_DEVICE std::int64_t LengthOf(std::int64_t b) const {
-    const std::int64_t length = Load(lengths + b);
+  SIMT_DEVICE int LengthOf(int b) const {
+    const int length = Load(lengths + b);
     return length >= 0 && length < positions ? length : -1;
   }
   /// The first position that is seen, of those up to `length`.
-  SIMT_DEVICE std::int64_t FirstSeen(std::int64_t length) const {
+  SIMT_DEVICE int FirstSeen(int length) const {
     return window > 0 && length + 1 > window ? length + 1 - window : 0;
   }
   /// NaN where the sequence has no place.
-  SIMT_DEVICE S Finish(C sum, C total, std::int64_t length) const {
-    return FromCompute<S>(length >= 0 ? sum / total : std::numeric_limits<C>::quiet_NaN());
+  SIMT_DEVICE S Finish(C sum, C total, int length) const {
+    if (length < 0) return FromCompute<S>(std::numeric_limits<C>::quiet_NaN());
+    if constexpr (kIsHalf<S>) return FromCompute<S>(sum * FastReciprocal(total));
+    return FromCompute<S>(sum / total);
   }
   /// Positions before the new one, and parameters.
   SIMT_DEVICE void NameEarlyReads() const {
+    const std::int64_t rows = std::int64_t{batch} * kv_heads * capacity;
     ReadsEarly(lengths, batch);
-    ReadsEarly(keys, batch * kv_heads * capacity * head_size);
-    ReadsEarly(values, batch * kv_heads * capacity * head_size);
+    ReadsEarly(keys, rows * head_size);
+    ReadsEarly(values, rows * head_size);
     if (cos == nullptr) return;
-    ReadsEarly(cos, (positions - 1) * cos_row + head_size / 2);
-    ReadsEarly(sin, (positions - 1) * sin_row + head_size / 2);
+    ReadsEarly(cos, std::int64_t{positions - 1} * cos_row + head_size / 2);
+    ReadsEarly(sin, std::int64_t{positions - 1} * sin_row + head_size / 2);
     for (const NormParameter<S>* norm : {&query_norm, &key_norm}) {
       if (norm->same != nullptr) ReadsEarly(norm->same, head_size);
       if (norm->single != nullptr) ReadsEarly(norm->single, head_size);
@@ -64,24 +67,25 @@ struct CachedAttentionArguments {
   }
 };
 
-/// A head of the projection on its way to shared memory: the elements of a lane of its group, in
-/// pairs that lie half a head apart, and what they are multiplied by, which is read early.
+/// A head of the projection on its way to shared memory, one for a group of lanes: the elements of
+/// a lane, in pairs that lie half a head apart, and what they are multiplied by, which is read
+/// early.
 template <typename S, int kHeadSize>
 class HeadPart {
  public:
   using C = ComputeType<S>;
 
   SIMT_DEVICE explicit HeadPart(const CachedAttentionArguments<S>& args)
-      : args_(args), size_(static_cast<int>(args.head_size)), pairs_((size_ + 1) / 2) {}
+      : args_(args), pairs_((args.head_size + 1) / 2) {}
 
-  SIMT_DEVICE void ReadFactors(const NormParameter<S>& norm, std::int64_t position) {
+  SIMT_DEVICE void ReadFactors(const NormParameter<S>& norm, int position) {
     if (args_.cos == nullptr) return;
     SIMT_UNROLL
     for (int j = 0; j < kPairs; ++j) {
       const int p = Pair(j);
       if (p >= pairs_) continue;
-      cos_[j] = Load(args_.cos + position * args_.cos_row + p);
-      sin_[j] = Load(args_.sin + position * args_.sin_row + p);
+      cos_[j] = Load(args_.cos + std::int64_t{position} * args_.cos_row + p);
+      sin_[j] = Load(args_.sin + std::int64_t{position} * args_.sin_row + p);
       if (!args_.normalizes) continue;
       low_weight_[j] = Element(norm, p);
       high_weight_[j] = Element(norm, p + pairs_);
@@ -94,7 +98,8 @@ class HeadPart {
     for (int j = 0; j < kPairs; ++j) {
       const int p = Pair(j);
       low_[j] = p < pairs_ ? ToCompute(Load(x + p)) : C(0);
-      high_[j] = p + pairs_ < size_ && p < pairs_ ? ToCompute(Load(x + p + pairs_)) : C(0);
+      high_[j] =
+          p + pairs_ < args_.head_size && p < pairs_ ? ToCompute(Load(x + p + pairs_)) : C(0);
     }
   }
 
@@ -106,8 +111,8 @@ class HeadPart {
       SIMT_UNROLL
       for (int j = 0; j < kPairs; ++j)
         sum += low_[j] * low_[j] + high_[j] * high_[j];
-      sum = ReduceGroup<kPositionLanes>(sum, SumOp{});
-      const C rstd = C(1) / Sqrt(sum / static_cast<C>(size_) + args_.eps);
+      const C rstd =
+          RsqrtFor<S>(ReduceGroup<kGroupWidth>(sum, SumOp{}) * args_.inverse_size + args_.eps);
       SIMT_UNROLL
       for (int j = 0; j < kPairs; ++j) {
         low_[j] *= rstd * low_weight_[j];
@@ -129,16 +134,16 @@ class HeadPart {
     for (int j = 0; j < kPairs; ++j) {
       const int p = Pair(j);
       if (p < pairs_) out[p] = FromCompute<T>(low_[j]);
-      if (p < pairs_ && p + pairs_ < size_) out[p + pairs_] = FromCompute<T>(high_[j]);
+      if (p < pairs_ && p + pairs_ < args_.head_size) out[p + pairs_] = FromCompute<T>(high_[j]);
     }
-    for (int i = size_ + GroupLane<kPositionLanes>(); i < kHeadSize; i += kPositionLanes)
+    for (int i = args_.head_size + GroupLane<kGroupWidth>(); i < kHeadSize; i += kGroupWidth)
       out[i] = FromCompute<T>(ComputeType<T>(0));
   }
 
  private:
-  static constexpr int kPairs = kHeadSize / 2 / kPositionLanes;
+  static constexpr int kPairs = (kHeadSize / 2 + kGroupWidth - 1) / kGroupWidth;
 
-  SIMT_DEVICE static int Pair(int j) { return GroupLane<kPositionLanes>() + j * kPositionLanes; }
+  SIMT_DEVICE static int Pair(int j) { return GroupLane<kGroupWidth>() + j * kGroupWidth; }
   SIMT_DEVICE static C Element(const NormParameter<S>& norm, int i) {
     C value[1];
     norm.template Read<1>(i, value);
@@ -146,82 +151,59 @@ class HeadPart {
   }
 
   const CachedAttentionArguments<S>& args_;
-  int size_;
   int pairs_;
   C low_[kPairs], high_[kPairs];
   C cos_[kPairs] = {}, sin_[kPairs] = {};
   C low_weight_[kPairs] = {}, high_weight_[kPairs] = {};
 };
 
-/// Rows of the cache that the lanes of a block read, each its part of them. The rows of the first
-/// steps come through shared memory, where the lanes need not wait for them.
-template <typename S, int kHeadSize>
+/// Rows of the cache that the lanes of a block read, each its part of them; kVector promises that
+/// they are whole vectors.
+template <typename S, int kHeadSize, bool kVector>
 class CacheRows {
  public:
   using Part = RowPart<S, kHeadSize>;
   static constexpr int kKeys = kPositions<S, kHeadSize>;
-  /// Shared memory for a step.
-  static constexpr int kElements = kCachedAttentionThreads * 2 * kKeys * Part::kCount;
 
-  /// Of positions from `first` of the cache on, of which those at `end` and behind are not there.
-  SIMT_DEVICE CacheRows(const CachedAttentionArguments<S>& args, const Shared<S>& ahead,
-                        std::int64_t cache_row, std::int64_t end)
-      : args_(args),
-        ahead_(ahead),
-        keys_(args.keys + cache_row * args.head_size),
+  /// Of positions from `cache_row` of the cache on, of which those at `end` and behind are not
+  /// there.
+  SIMT_DEVICE CacheRows(const CachedAttentionArguments<S>& args, std::int64_t cache_row, int end)
+      : keys_(args.keys + cache_row * args.head_size),
         values_(args.values + cache_row * args.head_size),
         end_(end),
-        size_(static_cast<int>(args.head_size)) {}
+        size_(args.head_size) {}
 
-  /// Asks for the lane's positions from s on, of this step.
-  SIMT_DEVICE void Ask(int step, std::int64_t s) const {
-    SIMT_UNROLL
-    for (int i = 0; i < kKeys; ++i) {
+  /// Asks for the lane's positions from s on, so that they are near when they are read.
+  SIMT_DEVICE void Ask(int s) const {
+    for (int x = GroupLane<kPositionLanes>() * kLine; x < size_; x += kPositionLanes * kLine) {
       SIMT_UNROLL
-      for (int piece = 0; piece < Part::kPieces; ++piece) {
-        const int x = Part::Position(piece);
-        if (s + i >= end_ || x >= size_) continue;
-        const std::int64_t at = (s + i) * args_.head_size + x;
-        CopyAsync<Part::kVector>(ahead_, Slot(step, i, piece), keys_ + at);
-        CopyAsync<Part::kVector>(ahead_, Slot(step, kKeys + i, piece), values_ + at);
+      for (int i = 0; i < kKeys; ++i) {
+        if (s + i >= end_) continue;
+        BringNear(keys_ + At(s + i) + x);
+        BringNear(values_ + At(s + i) + x);
       }
     }
   }
 
-  /// The same positions, zeros where there is none. Those that were asked for have come.
-  SIMT_DEVICE void Get(int step, std::int64_t s, Part (&keys)[kKeys], Part (&values)[kKeys]) const {
+  /// The lane's positions from s on, zeros where there is none.
+  SIMT_DEVICE void Read(int s, Part (&keys)[kKeys], Part (&values)[kKeys]) const {
     SIMT_UNROLL
     for (int i = 0; i < kKeys; ++i) {
       const int size = s + i < end_ ? size_ : 0;
-      if (step >= args_.ahead) {
-        keys[i].Read(keys_ + (s + i) * args_.head_size, size, args_.vector);
-        values[i].Read(values_ + (s + i) * args_.head_size, size, args_.vector);
-        continue;
-      }
-      SIMT_UNROLL
-      for (int piece = 0; piece < Part::kPieces; ++piece) {
-        keys[i].pieces[piece] = values[i].pieces[piece] = {};
-        if (Part::Position(piece) >= size) continue;
-        keys[i].pieces[piece] = At(step, i, piece);
-        values[i].pieces[piece] = At(step, kKeys + i, piece);
-      }
+      keys[i].Read(keys_ + At(s + i), size, kVector);
+      values[i].Read(values_ + At(s + i), size, kVector);
     }
   }
 
  private:
-  SIMT_DEVICE static std::int64_t Slot(int step, int row, int piece) {
-    const int vector = (step * 2 * kKeys + row) * Part::kPieces + piece;
-    return (std::int64_t{vector} * kCachedAttentionThreads + ThreadIndex()) * Part::kVector;
-  }
-  SIMT_DEVICE Packed<S, Part::kVector> At(int step, int row, int piece) const {
-    return Packed<S, Part::kVector>(ahead_.template Load<Part::kVector>(Slot(step, row, piece)));
-  }
+  /// Elements that come together.
+  static constexpr int kLine = 128 / static_cast<int>(sizeof(S));
 
-  const CachedAttentionArguments<S>& args_;
-  Shared<S> ahead_;
+  SIMT_DEVICE int At(int s) const { return s * size_; }
+
   const S* keys_;
   const S* values_;
-  std::int64_t end_;
+  int end_;
   int size_;
 };
 
