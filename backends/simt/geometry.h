@@ -17,8 +17,8 @@ struct Geometry {
   std::int64_t grid_z = 1;
   int block = 256;
   std::size_t dynamic_shared_bytes = 0;
-  /// The kernel calls WaitForEarlier(): where LaunchOverlap allows it, it begins while the launch
-  /// before it on the stream still runs, if that has called LetLaterBegin().
+  /// The kernel calls WaitForEarlier(): where LaunchOverlap allows it, it begins when every block
+  /// of the launch before it on the stream has called LetLaterBegin().
   bool begins_early = false;
 };
 

@@ -150,7 +150,8 @@ Tensor Transformer::Decode(const Tensor& ids, const ForwardContext& context) {
   cache.Buffers(0, {ids.size(0), config_.num_key_value_heads, 1, config_.head_dim},
                 wte_->weight().dtype(), ids.device());
   Tensor x = Squeeze((*wte_)(ids, context), 1);
-  // The embedding is in front of it, and nothing in it writes a parameter or an earlier position.
+  // The embedding in front of it waits for all before it, and nothing in it writes a parameter, a
+  // length or an earlier position.
   const LaunchOverlap overlap;
   for (const auto& block : blocks_)
     x = block->Decode(x, cache, cos, sin);
