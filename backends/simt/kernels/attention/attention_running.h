@@ -77,7 +77,7 @@ struct RowPart {
   Packed<S, kVector> pieces[kPieces];
 };
 
-/// The products of a query with keys, in every lane of the group.
+/// The products of a query with keys, in every lane of the group. All groups of 32 lanes call it.
 template <typename S, int kHeadSize, int kKeys>
 SIMT_DEVICE Vec<ComputeType<S>, kKeys> Scores(
     const ComputeType<S> (&query)[RowPart<S, kHeadSize>::kCount],
@@ -93,7 +93,9 @@ SIMT_DEVICE Vec<ComputeType<S>, kKeys> Scores(
     for (int x = 0; x < kCount; ++x)
       scores[i] += query[x] * key[x];
   }
-  return ReduceGroup<kPositionLanes>(scores, RowSum());
+  for (int mask = kPositionLanes / 2; mask > 0; mask /= 2)
+    scores = RowSum()(scores, ShuffleXor<kGroupWidth>(scores, mask));
+  return scores;
 }
 
 /// A group's running softmax of a query, of whose sums a lane has the elements of a RowPart.
