@@ -108,6 +108,8 @@ TEST_P(NormGemvTest, Sizes) {
   Check({1, 2500, 24, true, true, true, true}, DataType::kBFloat16, DataType::kBFloat16);
   Check({4, 700, 40, false, true, true}, DataType::kFloat32, DataType::kFloat32);
   Check({2, 90, 5000, true, false, false, true}, DataType::kBFloat16, DataType::kBFloat16);
+  Check({4, 700, 512, true, false, true, true}, DataType::kFloat16, DataType::kFloat32);
+  Check({4, 4400, 512, false, true, true, true}, DataType::kBFloat16, DataType::kBFloat16);
   // As much as a block has room for, and more.
   for (const std::int64_t inputs : {4096, 5120})
     Check({4, 2, inputs, true}, DataType::kBFloat16, DataType::kBFloat16);

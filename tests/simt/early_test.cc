@@ -28,9 +28,16 @@ SIMT_KERNEL void AddEarly(int* out, const int* x, const int* weights) {
   ReadsEarly(weights, kLanes);
   const int weight = Load(weights + ThreadIndex());
   SyncBlock();
-  WaitForEarlier();
   LetLaterBegin();
+  WaitForEarlier();
   Store(out + ThreadIndex(), weight + Load(x + ThreadIndex()));
+}
+SIMT_KERNEL void AskForOtherEarly(int* out, const int* x, const int* weights) {
+  ReadsEarly(weights, kLanes);
+  BringNear(weights + ThreadIndex());
+  BringNear(x + ThreadIndex());
+  WaitForEarlier();
+  Store(out + ThreadIndex(), Load(x + ThreadIndex()));
 }
 SIMT_KERNEL void ReadOtherEarly(int* out, const int* x, const int* weights) {
   ReadsEarly(weights, kLanes);
@@ -93,6 +100,7 @@ TEST_F(Early, OtherAccessesBeforeTheWaitAreFaults) {
   EXPECT_THAT(Run(kEarly, &ReadOtherEarly),
               Optional(AllOf(read, HasSubstr("ReadOtherEarly"), HasSubstr("lane 0"))));
   EXPECT_THAT(Run(kEarly, &ReadTooFarEarly), Optional(AllOf(read, HasSubstr("lane 60"))));
+  EXPECT_THAT(Run(kEarly, &AskForOtherEarly), Optional(AllOf(read, HasSubstr("lane 0"))));
   const auto write = HasSubstr("write before WaitForEarlier()");
   EXPECT_THAT(Run(kEarly, &WriteEarly), Optional(write));
   EXPECT_THAT(Run(kEarly, &AddAtomicallyEarly), Optional(write));
@@ -104,8 +112,8 @@ TEST_F(Early, EveryLaneWaits) {
 }
 
 TEST_F(Early, NothingOfThisHoldsForLaunchesInTurn) {
-  for (Kernel* kernel :
-       {&AddEarly, &ReadOtherEarly, &WriteEarly, &AddAtomicallyEarly, &OneLaneWaits, &NeverWaits})
+  for (Kernel* kernel : {&AddEarly, &ReadOtherEarly, &AskForOtherEarly, &WriteEarly,
+                         &AddAtomicallyEarly, &OneLaneWaits, &NeverWaits})
     EXPECT_EQ(Run(kInTurn, kernel), std::nullopt);
 }
 
