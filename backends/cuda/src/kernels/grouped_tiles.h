@@ -200,7 +200,7 @@ class Producer {
       }
     }
     if (part == kParts - 1) {
-      CommitCopies();
+      simt::CommitCopies();
       stage_ = stage_ + 1 == problem_.stages ? 0 : stage_ + 1;
     }
   }
@@ -325,7 +325,7 @@ SIMT_DEVICE void Write(const Problem<T>& problem, const Tile& tile, const Sums<k
           std::uint32_t words[4];
 #pragma unroll
           for (int x = 0; x < 4; ++x)
-            words[x] = PackPair<T>(sums[i][j + x][2 * half], sums[i][j + x][2 * half + 1]);
+            words[x] = simt::PackHalves<T>(sums[i][j + x][2 * half], sums[i][j + x][2 * half + 1]);
           TransposeAmongFour(words);
           if (!row_inside || column + (j + t) * 8 >= tile.columns) continue;
           *reinterpret_cast<uint4*>(to + j * 8) = {words[0], words[1], words[2], words[3]};

@@ -47,7 +47,7 @@ SIMT_KERNEL void __launch_bounds__(kThreads, 1) GroupedWarpgroupsKernel(Problem<
     for (bool add = false; steps > 0; --steps, add = true) {
       // The step's operands are in shared memory, as every lane's copies of it are done, and every
       // lane has waited for its products of the step before the last one.
-      WaitForCopies<kAhead - 1>();
+      simt::WaitForCopies<kAhead - 1>();
       FenceForProducts();
       __syncthreads();
       const std::uint32_t a = buffers + stage * kBufferBytes + group * kRows * kRowBytes;

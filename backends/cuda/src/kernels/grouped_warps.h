@@ -67,11 +67,11 @@ SIMT_KERNEL void __launch_bounds__(kThreads, 1) GroupedWarpsKernel(Problem<T> pr
   // every lane is done with the buffer of the step before.
   const auto wait = [&] {
     if (problem.stages == 4) {
-      WaitForCopies<2>();
+      simt::WaitForCopies<2>();
     } else if (problem.stages == 3) {
-      WaitForCopies<1>();
+      simt::WaitForCopies<1>();
     } else {
-      WaitForCopies<0>();
+      simt::WaitForCopies<0>();
     }
     __syncthreads();
   };

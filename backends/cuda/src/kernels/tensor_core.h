@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "backends/simt/dialect.h"
 
@@ -23,19 +22,6 @@ SIMT_DEVICE inline void CopyAsync(std::uint32_t to, const void* from, bool insid
                : "memory");
 #endif
 }
-/// Ends a group of the lane's copies.
-SIMT_DEVICE inline void CommitCopies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-/// Waits until at most kPending groups, the last ones, are under way.
-template <int kPending>
-SIMT_DEVICE inline void WaitForCopies() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-#endif
-}
 
 /// Loads four matrices of 8 rows of 16 bytes; lane i has the address of row i % 8 of matrix i / 8.
 /// Matrix j goes to words[j]: lane i has elements 2 (i % 4) and the next one of row i / 4, or, of
@@ -55,21 +41,6 @@ SIMT_DEVICE inline void LoadMatrices(std::uint32_t (&words)[4], std::uint32_t ad
                  : "memory");
   }
 #endif
-}
-
-/// Two numbers rounded to a half type, the first in the lower bits.
-template <typename T>
-SIMT_DEVICE inline std::uint32_t PackPair(float first, float second) {
-  std::uint32_t pair = 0;
-#if __CUDA_ARCH__ >= 800
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-  } else {
-    static_assert(std::is_same_v<T, Float16>);
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-  }
-#endif
-  return pair;
 }
 
 /// Writes two numbers, without a detour by integers: sums that are being computed must stay in
