@@ -36,11 +36,12 @@ SIMT_DEVICE inline int GroupLane() {
   return ThreadIndex() & (kWidth - 1);
 }
 
-/// Combines the values of a logical group with the commutative `op`, in a fixed order. Every lane
-/// gets the same result. All lanes of the group must call it.
-template <int kWidth, typename T, typename Op>
+/// Combines the values of each kCount neighbouring lanes of a logical group, by default of all,
+/// with the commutative `op`, in a fixed order. Each of these lanes gets the same result. All lanes
+/// of the group must call it.
+template <int kWidth, int kCount = kWidth, typename T, typename Op>
 SIMT_DEVICE inline T ReduceGroup(T value, Op op, Place place = Place::current()) {
-  for (int mask = kWidth / 2; mask > 0; mask /= 2)
+  for (int mask = kCount / 2; mask > 0; mask /= 2)
     value = op(value, ShuffleXor<kWidth>(value, mask, place));
   return value;
 }

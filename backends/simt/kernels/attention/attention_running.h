@@ -93,9 +93,7 @@ SIMT_DEVICE Vec<ComputeType<S>, kKeys> Scores(
     for (int x = 0; x < kCount; ++x)
       scores[i] += query[x] * key[x];
   }
-  for (int mask = kPositionLanes / 2; mask > 0; mask /= 2)
-    scores = RowSum()(scores, ShuffleXor<kGroupWidth>(scores, mask));
-  return scores;
+  return ReduceGroup<kGroupWidth, kPositionLanes>(scores, RowSum());
 }
 
 /// A group's running softmax of a query, of whose sums a lane has the elements of a RowPart.

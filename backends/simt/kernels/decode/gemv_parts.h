@@ -411,9 +411,7 @@ class GemvTile {
       C result = 0;
       SIMT_UNROLL
       for (int m = 0; m < kRows; ++m) {
-        C sum = sums_[m];
-        for (int mask = kGemvHalf / 2; mask > 0; mask /= 2)
-          sum += ShuffleXor<kGroupWidth>(sum, mask);
+        const C sum = ReduceGroup<kGroupWidth, kGemvHalf>(sums_[m], SumOp{});
         if (lane.part == m) result = sum;
       }
       return result;
