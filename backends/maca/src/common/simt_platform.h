@@ -50,7 +50,7 @@ SIMT_DEVICE inline float FastRsqrt<float>(float x) {
 // __frcp_rn rounds correctly, which takes branches.
 template <>
 SIMT_DEVICE inline float FastReciprocal<float>(float x) {
-  const float root = rsqrtf(x);
+  const float root = FastRsqrt(x);
   return root * root;
 }
 

@@ -64,9 +64,7 @@ class RowRing {
   }
 
   /// The column of the lane's vector v.
-  SIMT_DEVICE static std::int64_t Column(int v) {
-    return std::int64_t{Team::Lane() * N} + v * Team::Size() * N;
-  }
+  SIMT_DEVICE static std::int64_t Column(int v) { return PlaceOfVector<Team, N>(v); }
 
   /// Whether a row of `hidden` elements has the lane's vector v. A group has all but the last step.
   SIMT_DEVICE static bool Has(int v, std::int64_t hidden) {

@@ -65,6 +65,12 @@ struct NormParameter {
   }
 };
 
+/// Where in a row the lane's vector k begins, of those that are Size() apart.
+template <typename Team, int N>
+SIMT_DEVICE inline std::int64_t PlaceOfVector(int k) {
+  return std::int64_t{Team::Lane() * N} + k * Team::Size() * N;
+}
+
 /// A row of which this lane holds the vectors Lane(), Lane() + Size(), ...; the first kVectors of
 /// them as numbers in registers. It has all of these but those of the last step for certain.
 template <typename RowTeam, typename T, int N, int kVectors>
@@ -115,9 +121,7 @@ class CachedRow {
   }
 
  private:
-  SIMT_DEVICE static std::int64_t Index(int k) {
-    return std::int64_t{Team::Lane() * N} + k * Team::Size() * N;
-  }
+  SIMT_DEVICE static std::int64_t Index(int k) { return PlaceOfVector<Team, N>(k); }
   SIMT_DEVICE bool Has(int k) const {
     return k < kVectors - kCachedStep<N> || Team::Lane() + k * Team::Size() < vectors_;
   }
