@@ -53,9 +53,8 @@ void ComposeNormGemv(Tensor& out, const Tensor& x, const Tensor& norm_weight, co
   Tensor rows = x;
   if (norm_weight.defined()) {
     rows = Tensor::EmptyLike(x);
-    Tensor rstd = Tensor::Empty(
-        {x.size(0)}, x.dtype() == DataType::kFloat64 ? DataType::kFloat64 : DataType::kFloat32,
-        x.device());
+    Tensor rstd =
+        Tensor::Empty({x.size(0)}, PromoteTypes(x.dtype(), DataType::kFloat32), x.device());
     Call<op::RmsNorm>(rows, rstd, x, norm_weight, eps);
   }
   Tensor product = gated || residual.defined()
