@@ -11,10 +11,6 @@
 namespace infini_train::cpu {
 namespace {
 
-DataType StatDataType(const Tensor& x) {
-  return x.dtype() == DataType::kFloat64 ? DataType::kFloat64 : DataType::kFloat32;
-}
-
 void NormGemv(const KernelContext&, Tensor& out, const Tensor& x, const Tensor& norm_weight,
               const Tensor& weight, const Tensor& bias, const Tensor& residual, double eps,
               bool gated) {
@@ -49,6 +45,7 @@ void CachedAttention(const KernelContext&, Tensor& out, Tensor& keys, Tensor& va
   const std::int64_t num_heads = size == 0 ? 0 : out.size(1) / size;
   const std::int64_t positions =
       cos.defined() && cos.size(0) < keys.size(2) ? cos.size(0) : keys.size(2);
+  const DataType stat = PromoteTypes(qkv.dtype(), DataType::kFloat32);
   const std::span held(lengths.data<std::int32_t>(), static_cast<std::size_t>(qkv.size(0)));
   for (std::int64_t b = 0; b < qkv.size(0); ++b) {
     const std::int64_t length = held[static_cast<std::size_t>(b)];
@@ -62,7 +59,7 @@ void CachedAttention(const KernelContext&, Tensor& out, Tensor& keys, Tensor& va
       if (!cos.defined()) {
         Call<op::Copy>(heads, x);
       } else if (norm.defined()) {
-        Tensor rstd = Tensor::Empty({1, x.size(1), 1}, StatDataType(x));
+        Tensor rstd = Tensor::Empty({1, x.size(1), 1}, stat);
         Call<op::NormRotary>(heads, rstd, x, norm, RowOf(cos, length), RowOf(sin, length),
                              norm_eps);
       } else {
@@ -76,7 +73,7 @@ void CachedAttention(const KernelContext&, Tensor& out, Tensor& keys, Tensor& va
     Tensor value = PositionsOf(values, b, length, 1);
     Call<op::Copy>(value, HeadsOf(qkv, row + (num_heads + kv_heads) * size, kv_heads, size));
     Tensor result = HeadsOf(out, b * num_heads * size, num_heads, size);
-    Tensor lse = Tensor::Empty({1, num_heads, 1}, StatDataType(qkv));
+    Tensor lse = Tensor::Empty({1, num_heads, 1}, stat);
     Call<op::Attention>(result, lse, queries, PositionsOf(keys, b, 0, length + 1),
                         PositionsOf(values, b, 0, length + 1), Tensor(), params);
   }
